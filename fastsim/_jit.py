@@ -1,0 +1,129 @@
+"""Numba presets: the `kernel` decorator, the `struct` helper, and the names their signatures use.
+
+Everything numba is asked to do goes through here, so that all kernels are compiled alike and cached safely
+(`_kernel_cache`). Under ``NUMBA_DISABLE_JIT=1`` a kernel is the plain function and a struct a NamedTuple.
+
+Signatures are strings, resolved at first use, over numba's type names, the structs and the names given to
+`define`: ``"int64(RouterView, float64, int64)"``. Arrays are written ``int64[::1]`` and must be writable.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from numba import config, types
+
+from fastsim import _kernel_cache
+from fastsim._dispatch import Kernel, make_struct
+from fastsim._kernel_cache import SOURCE_DIGEST
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+JIT: bool = not config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+CACHE_DIR = _kernel_cache.open_directory() if JIT else None
+
+__all__ = ["CACHE_DIR", "JIT", "SOURCE_DIGEST", "define", "kernel", "struct"]
+
+_names: dict[str, Any] = {}
+
+
+@overload
+def kernel(fn: F) -> F: ...
+@overload
+def kernel(
+    fn: None = None, *, signature: str | None = None, inline: str | None = None
+) -> Callable[[F], F]: ...
+def kernel(fn: Any = None, *, signature: str | None = None, inline: str | None = None) -> Any:
+    """Compile a function with the package's presets: nopython, nogil, C division, cached on disk.
+
+    Parameters
+    ----------
+    fn : function
+        Arrays and numbers in, arrays and numbers out; it must also run as plain Python.
+    signature : str, optional
+        ``"result(argument, ...)"``. Compiled at first use, to this signature only, whatever is passed;
+        required for kernels that take a function (a policy). Without it one version is compiled per set of
+        argument types.
+    inline : {None, "always"}
+        ``"always"`` makes LLVM inline it into every caller.
+
+    Raises
+    ------
+    ValueError
+        If `inline` is neither.
+    """
+    if inline not in (None, "always"):
+        raise ValueError(f"inline must be None or 'always', not {inline!r}")
+    if not JIT:
+        return fn if fn is not None else lambda function: function
+
+    def wrap(function: Callable[..., Any]) -> Kernel:
+        declared = None if signature is None else functools.partial(resolve, signature)
+        made = Kernel.make(function, declared, inline=inline == "always")
+        made.cache_in(CACHE_DIR)
+        return made
+
+    return wrap if fn is None else wrap(fn)
+
+
+def define(name: str, expression: str) -> None:
+    """Name a type for later signatures.
+
+    A policy that a kernel takes is ``define("Route", "FunctionType(int64(View, float64, int64))")``.
+    """
+    _add_name(name, resolve(expression) if JIT else expression)
+
+
+def struct(name: str, fields: dict[str, str]) -> Any:
+    """Make a record of arrays that kernels take as one pointer.
+
+    Kernels may change the arrays' contents but never rebind a field, so that a NamedTuple can stand in for it
+    when compilation is off. A number that changes is an array of length one.
+
+    Parameters
+    ----------
+    name : str
+        Name of the struct, unique in the process; also its name in signatures.
+    fields : dict of str to str
+        Field names and their types, e.g. ``{"queue_len": "int64[::1]"}``.
+
+    Returns
+    -------
+    type
+        Call it with the fields, in order or by name; instances give the very objects back as attributes.
+    """
+    if not JIT:
+        _add_name(name, name)
+        return namedtuple(name, fields)
+    types_by_field = {field: resolve(text) for field, text in fields.items()}
+    constructor, struct_type, maker = make_struct(name, types_by_field)
+    _add_name(name, struct_type)
+    factory = Kernel.make(maker, lambda: struct_type(*types_by_field.values()))
+    factory.cache_in(CACHE_DIR)
+    constructor._factory = factory
+    return constructor
+
+
+def resolve(expression: str) -> Any:
+    """Evaluate a signature or type written as text."""
+    try:
+        return eval(expression, {"__builtins__": {}}, _Scope())  # our own source text, never a user's input
+    except NameError as error:
+        raise TypeError(f"in the signature {expression!r}: {error}") from None
+
+
+class _Scope(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        if name in _names:
+            return _names[name]
+        if hasattr(types, name):
+            return getattr(types, name)
+        raise KeyError(name)
+
+
+def _add_name(name: str, value: Any) -> None:
+    if _names.setdefault(name, value) != value:
+        raise ValueError(f"two different types are both named {name!r}")

@@ -1,0 +1,199 @@
+"""Compiled kernels on disk, never stale and never fatal.
+
+Numba's own cache looks only at the file a function stands in: edit a callee or a constant elsewhere and it
+answers with the old code (numba#1833); a file cut short breaks every later run (numba#10434); without a
+writable place it fails at import (numba#4908). Here the folder is named by a digest of all sources of the
+package, every file carries a checksum, anything unreadable is a miss, and no place means no cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import pickle
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import caching, serialize
+from numba.core.compiler import CompileResult
+from numba.core.errors import NumbaWarning
+
+from fastsim._paths import cache_root
+
+log = logging.getLogger("fastsim")
+
+PACKAGE = Path(__file__).resolve().parent
+KEPT_DIGESTS = 3
+_CHECKSUM_BYTES = 16
+_NOT_IN_FILE_NAMES = str.maketrans("", "", "<>")
+_DAMAGED = "damaged"  # the folder a broken cache is moved to
+_warned: set[str] = set()
+# What changes the machine code without being in the source or in numba's own key.
+_CODEGEN_SETTINGS = (
+    "NUMBA_OPT", "NUMBA_BOUNDSCHECK", "NUMBA_DEBUGINFO", "NUMBA_LOOP_VECTORIZE", "NUMBA_SLP_VECTORIZE",
+)  # fmt: skip
+
+
+def _sources() -> list[Path]:
+    return sorted(path for suffix in ("py", "toml") for path in PACKAGE.rglob(f"*.{suffix}"))
+
+
+def _stamps(paths: list[Path]) -> list[tuple[int, int]]:
+    return [(info.st_mtime_ns, info.st_size) for info in map(os.stat, paths)]
+
+
+def _digest(paths: list[Path]) -> str:
+    total = hashlib.blake2b(digest_size=10)
+    for path in paths:
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(PACKAGE).as_posix()}\0{len(content)}\0".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+_PATHS = _sources()
+_STAMPS = _stamps(_PATHS)
+SOURCE_DIGEST: str = _digest(_PATHS)
+
+
+def open_directory() -> Path | None:
+    """Return the folder for this source and this compiler, and drop those of all but the newest sources."""
+    root = cache_root()
+    if root is None:
+        return None
+    settings = [f"{name}={os.environ[name]}" for name in _CODEGEN_SETTINGS if name in os.environ]
+    compiler = "-".join(
+        [f"py{sys.version_info[0]}{sys.version_info[1]}", numba.__version__, llvmlite.__version__, *settings]
+    )
+    family = root / "kernels" / compiler
+    directory = family / SOURCE_DIGEST
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        os.utime(directory)
+        digests = [path for path in family.iterdir() if path.name != _DAMAGED]
+        for old in sorted(digests, key=_modified, reverse=True)[KEPT_DIGESTS:]:
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        log.warning("kernels are compiled anew in every process: %s", error)
+        return None
+    return directory
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # another process is cleaning up too
+        return 0.0
+
+
+def covers(function: Callable[..., Any]) -> bool:
+    """Whether `function` stands in the package, so that the digest sees every change to it."""
+    return Path(function.__code__.co_filename).resolve().is_relative_to(PACKAGE)
+
+
+def _sources_unchanged() -> bool:
+    """False once a source was edited after this process read the digest (a notebook, a reload)."""
+    try:
+        return _stamps(_PATHS) == _STAMPS
+    except OSError:
+        return False
+
+
+class KernelCache(caching.FunctionCache):
+    """The compiled versions of one kernel; takes the place of numba's own cache.
+
+    One file per kernel and signature, named by its key, a checksum in front: without numba's shared index
+    there is nothing that two processes could both rewrite.
+    """
+
+    def __init__(self, function: Callable[..., Any], directory: Path) -> None:
+        self._py_func = function  # numba's _index_key reads it
+        self._directory = directory
+        self._prefix = f"{function.__module__}.{function.__qualname__}".translate(_NOT_IN_FILE_NAMES)[-120:]
+        self.enable()
+
+    @property
+    def cache_path(self) -> str:
+        """The folder the files are in."""
+        return str(self._directory)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled version for `sig`, or None if there is none that can be trusted."""
+        target_context.refresh()
+        path = self._path(sig, target_context.codegen())
+        if not self._enabled or not path.exists() or not _sources_unchanged():
+            return None
+        try:
+            return CompileResult._rebuild(target_context, *_read(path))
+        except Exception as error:  # whatever a damaged file does must cost no more than a compilation
+            _set_aside(self._directory, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled version `data`; failing to is worth one line, not an error."""
+        if not self._enabled or not _sources_unchanged():
+            return
+        if data.lifted or data.library.has_dynamic_globals:
+            message = f"{self._prefix} cannot be cached: it uses dynamic globals"
+            warnings.warn(message, NumbaWarning, stacklevel=2)
+            return
+        try:
+            _write(self._path(sig, data.codegen), data._reduce())
+        except OSError as error:
+            _warn_once("unwritable", f"compiled kernels cannot be kept: {error}")
+
+    def flush(self) -> None:
+        """Drop the kernel's compiled versions."""
+        for path in self._directory.glob(f"{self._prefix}-*.kernel"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        key = hashlib.blake2b(repr(self._index_key(sig, codegen)).encode(), digest_size=8).hexdigest()
+        return self._directory / f"{self._prefix}-{key}.kernel"
+
+
+def _read(path: Path) -> Any:
+    content = path.read_bytes()
+    checksum, data = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    if _checksum(data) != checksum:
+        raise pickle.UnpicklingError(f"{path.name} does not match its checksum")
+    return pickle.loads(data)
+
+
+def _write(path: Path, value: Any) -> None:
+    data = serialize.dumps(value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_bytes(_checksum(data) + data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _checksum(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _set_aside(directory: Path, error: Exception) -> None:
+    aside = directory.with_name(_DAMAGED)
+    shutil.rmtree(aside, ignore_errors=True)
+    # Another process may have been first, or the place may be read-only: a miss all the same.
+    with contextlib.suppress(OSError):
+        os.replace(directory, aside)
+    _warn_once("damaged", f"damaged kernel cache ({error}) moved to {aside}; compiling afresh")
+
+
+def _warn_once(kind: str, message: str) -> None:
+    if kind not in _warned:
+        _warned.add(kind)
+        log.warning(message)
