@@ -2,7 +2,7 @@
 
 A stream is the state of xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
 ACM Transactions on Mathematical Software 47(4), 2021), seeded by NumPy's `SeedSequence`. Streams are keyed by
-seed, replicate and name, never by the policy under test: all policies of a point meet the same random numbers.
+seed, replicate and name, never by the policy under test: policies of a point meet the same random numbers.
 Draws that must not depend on the order of processing take the counter form, `uniform_at`.
 """
 
@@ -24,8 +24,8 @@ def _wrap(x: Any) -> int:
     return int(x) & _MASK
 
 
-# 64-bit arithmetic that wraps: compiled, the machine's; otherwise Python's integers, masked, as NumPy's scalars
-# would warn. `_i64` goes back to signed: compiled, int() leaves unsigned as it is, and mixing both makes floats.
+# 64-bit arithmetic that wraps: compiled, the machine's; otherwise Python's integers, masked, as NumPy's
+# scalars would warn. `_i64` goes back to signed: compiled, int() stays unsigned, and mixing makes floats.
 u64: Any = np.uint64 if JIT else _wrap
 _i64: Any = np.int64 if JIT else int
 
@@ -101,7 +101,7 @@ def below(state, n):
     """Return an int64 in [0, n), each equally likely; n >= 1.
 
     Up to n = 2^32 Lemire's multiply and reject on the upper 32 bits ("Fast random integer generation in an
-    interval", ACM Transactions on Modeling and Computer Simulation 29(1), 2019); beyond, remainder and reject.
+    interval", ACM Transactions on Modeling and Computer Simulation 29(1), 2019); beyond it, the remainder.
     """
     if n <= 4294967296:
         span = u64(n)
