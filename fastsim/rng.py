@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import JIT, kernel
+from fastsim.errors import InputError
 
 _MASK = (1 << 64) - 1
 
@@ -38,6 +39,9 @@ _UNIT = 2.0**-53  # spacing of the doubles `uniform` returns
 
 
 def _seeds(seed: int, replicate: int, name: str) -> np.random.SeedSequence:
+    for field, value in (("seed", seed), ("replicate", replicate)):
+        if value < 0:
+            raise InputError(f"{field} must be 0 or more, not {value}")
     return np.random.SeedSequence([seed, replicate, zlib.crc32(name.encode())])
 
 
@@ -55,6 +59,11 @@ def stream(seed: int, replicate: int, name: str) -> npt.NDArray[np.uint64]:
     -------
     uint64[4]
         To be passed to `uniform` and its kin, which change it.
+
+    Raises
+    ------
+    InputError
+        If seed or replicate is negative.
     """
     return np.asarray(_seeds(seed, replicate, name).generate_state(4, np.uint64), dtype=np.uint64)
 
