@@ -1,7 +1,7 @@
 """One replica, step by step: vLLM V1's scheduler in plain Python, and the lecture's as two switches of it.
 
-Times are integers: femtoseconds (``_fs``) on the replica's clock, picoseconds (``_ps``) for arrivals. Nothing is
-skipped and nothing is summed in closed form: a step is a turn of a loop.
+Times are integers: femtoseconds (``_fs``) on the replica's clock, picoseconds (``_ps``) for arrivals. Nothing
+is skipped and nothing is summed in closed form: a step is a turn of a loop.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StepTime:
     Parameters
     ----------
     spec : ``{"kind": "linear", "base", "per_prefill_token", "per_decode_request"}`` (ms),
-        ``{"kind": "fixed", "prefill", "decode"}`` (ms), or ``{"kind": "pieces", "pieces": [[coef, knots], ...]}``
-        (fs).
+        ``{"kind": "fixed", "prefill", "decode"}`` (ms), or
+        ``{"kind": "pieces", "pieces": [[coef, knots], ...]}`` (fs).
     """
 
     def __init__(self, spec: dict):
@@ -60,7 +60,8 @@ class StepTime:
         n, b = prefill_tok, decode_reqs
         times = []
         for coef, knots in self.pieces:
-            time = coef[0] + coef[3] * n + coef[4] * n * n + coef[5] * pairs + coef[6] * b + coef[7] * context_tok
+            time = coef[0] + coef[3] * n + coef[4] * n * n
+            time += coef[5] * pairs + coef[6] * b + coef[7] * context_tok
             time += coef[1] if n > 0 else 0
             time += coef[2] if b > 0 else 0
             times.append(time + _on_knots(knots, n + b))
@@ -90,9 +91,10 @@ class Identities:
 class Request:
     """One request: its tokens so far, and where it stands.
 
-    A token is ``(name, position)``: the segment it belongs to and its place there. ``tokens`` holds the prompt and
-    what was generated so far; ``keys`` the identities of the full blocks of it. ``units`` is what a router may match,
-    ``(key, tokens)`` pairs from the start of the prompt: full blocks (vLLM) or shareable segments (lecture).
+    A token is ``(name, position)``: the segment it belongs to and its place there. ``tokens`` holds the
+    prompt and what was generated so far; ``keys`` the identities of the full blocks of it. ``units`` is what
+    a router may match, ``(key, tokens)`` pairs from the start of the prompt: full blocks (vLLM) or shareable
+    segments (lecture).
     """
 
     def __init__(self, index: int, row: dict, segments: dict, engine: dict, identities: Identities):
@@ -103,7 +105,7 @@ class Request:
         self.block_tok = engine["block_size"]
         self.identities = identities
         names = [str(name) for name in row["path"]]
-        self.tokens = [(name, j) for name in names for j in range(segments[name])]
+        self.tokens: list[tuple] = [(name, j) for name in names for j in range(segments[name])]
         own = row.get("prompt_tokens", len(self.tokens)) - len(self.tokens)
         self.tokens += [(("own prompt", index), j) for j in range(own)]
         self.prompt_tok = len(self.tokens)
@@ -123,8 +125,8 @@ class Request:
         self.admissions = 0
         self.hit_tok = 0
         self.preemptions = 0
-        self.first_token_fs: int | None = None
-        self.done_fs: int | None = None
+        self.first_token_fs = -1
+        self.done_fs = -1
 
     def _segment_units(self, names: list[str], segments: dict) -> list[tuple[int, int]]:
         units, parent = [], 0
@@ -163,8 +165,8 @@ def _answer_name(index: int, row: dict):
 class Replica:
     """One replica: waiting queue, running list, KV memory and clock.
 
-    ``start_step`` schedules (blocks are taken and registered there); ``finish_step`` adds the computed tokens.
-    Between the two calls the step is under way and ``end_fs`` says when it ends.
+    ``start_step`` schedules (blocks are taken and registered there); ``finish_step`` adds the computed
+    tokens. Between the two calls the step is under way and ``end_fs`` says when it ends.
     """
 
     def __init__(self, engine: dict, step_time: StepTime):
@@ -180,6 +182,7 @@ class Replica:
         self.running: list[Request] = []
         self.chunks: list[tuple[Request, int]] = []
         self.in_step = False
+        self.left_waiting = 0  # by the last step; arrivals during it do not count
         self.clock_fs = 0
         self.end_fs = 0
         self.steps = self.busy_fs = self.scheduled_tok = self.preemptions = 0
@@ -211,6 +214,7 @@ class Replica:
         if not preempted:
             self._schedule_waiting(budget)
         self.in_step = True
+        self.left_waiting = len(self.waiting)
         duration = self._duration_fs()
         if not self.chunks or duration < FS_PER_PS:
             raise AssertionError("a step must compute something and last a picosecond or more")
@@ -293,7 +297,7 @@ class Replica:
             if request.computed < len(request.tokens):
                 continue
             request.generate()
-            if request.first_token_fs is None:
+            if request.first_token_fs < 0:
                 request.first_token_fs = self.end_fs
             if request.finished():
                 request.done_fs = self.end_fs
@@ -301,8 +305,8 @@ class Replica:
                 self.running.remove(request)
                 self.memory.release(request)
         scheduled = sum(chunk for _, chunk in self.chunks)
-        self.log.append((start_fs, self.end_fs - start_fs, scheduled, len(self.chunks), len(self.running),
-                         len(self.waiting), self.memory.free()))  # fmt: skip
+        counts = scheduled, len(self.chunks), len(self.running), self.left_waiting, self.memory.free()
+        self.log.append((start_fs, self.end_fs - start_fs, *counts))
         return done
 
 

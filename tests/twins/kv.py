@@ -7,6 +7,7 @@ Both managers speak the same five words, so the scheduler in ``engine.py`` does 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import KeysView
 from dataclasses import dataclass, field
 
 
@@ -27,8 +28,8 @@ class Block:
 class BlockMemory:
     """vLLM V1's block pool and prefix cache.
 
-    The free queue runs from its front (next to be taken) to its tail (most recently freed). Blank blocks stand
-    before all hashed ones. ``copies[key]`` holds every block registered under a key, oldest first.
+    The free queue runs from its front (next to be taken) to its tail (most recently freed). Blank blocks
+    stand before all hashed ones. ``copies[key]`` holds every block registered under a key, oldest first.
 
     Parameters
     ----------
@@ -53,9 +54,9 @@ class BlockMemory:
         """Whether the request can ever be served: the last output token is never computed."""
         return ceil_div(request.total_tok - 1, self.block_tok) <= self.capacity
 
-    def contents(self) -> frozenset[int]:
-        """Keys that a lookup would find now."""
-        return frozenset(self.copies)
+    def held(self) -> KeysView[int]:
+        """Keys that a lookup would find: the live table, not a copy."""
+        return self.copies.keys()
 
     def cached_tok(self) -> dict[int, int]:
         """Tokens of each cached key, every key once."""
@@ -179,9 +180,9 @@ class SegmentMemory:
         """Whether the request can ever be served."""
         return request.total_tok <= self.capacity
 
-    def contents(self) -> frozenset[int]:
-        """Keys of the cached segments."""
-        return frozenset(self.cached)
+    def held(self) -> KeysView[int]:
+        """Keys of the cached segments: the live table, not a copy."""
+        return self.cached.keys()
 
     def cached_tok(self) -> dict[int, int]:
         """Tokens of each cached segment."""
