@@ -27,10 +27,16 @@ class Kernel(_Dispatcher):
 
     @classmethod
     def make(
-        cls, function: Callable[..., Any], declared: Callable[[], Any] | None = None, *, inline: bool = False
+        cls,
+        function: Callable[..., Any],
+        declared: Callable[[], Any] | None = None,
+        *,
+        inline: bool = False,
+        allocates: bool = False,
     ) -> Kernel:
         """Wrap `function`; `declared` gives its signature when the first caller asks."""
         options = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
+        options["_nrt"] = allocates
         made = cls(function, targetoptions=options | ({"forceinline": True} if inline else {}))
         made._declared = declared
         return made
