@@ -13,13 +13,17 @@ from fastsim.stats.intervals import (
     quantile_rank,
     quantiles,
 )
+from fastsim.stats.stability import backlog_score, is_stable, point_is_stable
 
 __all__ = [
     "Interval",
     "PairedInterval",
+    "backlog_score",
+    "is_stable",
     "mean_interval",
     "paired_difference",
     "paired_ratio",
+    "point_is_stable",
     "quantile",
     "quantile_rank",
     "quantiles",

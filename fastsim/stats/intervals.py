@@ -88,8 +88,8 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     Notes
     -----
     Exact for normal values; for replication statistics it leans on the central limit theorem within a
-    replication, so a replication should hold many requests, and correlated batches of one run should not be fed
-    to it. Source: Law, Simulation Modeling and Analysis, 5th ed., section 9.4.1 (replication/deletion).
+    replication, so a replication should hold many requests. Not for correlated batches of one run. Source:
+    Law, Simulation Modeling and Analysis, 5th ed., section 9.4.1 (replication/deletion).
     """
     x = finite_values(values, "values")
     center = float(x.mean())
