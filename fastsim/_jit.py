@@ -18,11 +18,11 @@ from numba import config, types
 
 from fastsim import _kernel_cache
 from fastsim._dispatch import Kernel, make_struct
-from fastsim._kernel_cache import SOURCE_DIGEST
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 JIT: bool = not config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+SOURCE_DIGEST: str = _kernel_cache.SOURCES.digest
 CACHE_DIR = _kernel_cache.open_directory() if JIT else None
 
 __all__ = ["CACHE_DIR", "JIT", "SOURCE_DIGEST", "define", "kernel", "struct"]

@@ -2,13 +2,14 @@
 
 Numba's own cache looks only at the file a function stands in: edit a callee or a constant elsewhere and it
 answers with the old code (numba#1833); a file cut short breaks every later run (numba#10434); without a
-writable place it fails at import (numba#4908). Here the folder is named by a digest of all sources of the
-package, every file carries a checksum, anything unreadable is a miss, and no place means no cache.
+writable place it fails at import (numba#4908). Here a module's folder is named by a digest of all sources the
+module can see, every file carries a checksum, anything unreadable is a miss, and no place means no cache.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -28,84 +29,56 @@ from numba.core.compiler import CompileResult
 from numba.core.errors import NumbaWarning
 
 from fastsim._paths import cache_root
+from fastsim._sources import Snapshot
 
 log = logging.getLogger("fastsim")
 
-PACKAGE = Path(__file__).resolve().parent
+SOURCES = Snapshot(Path(__file__).resolve().parent)
 KEPT_DIGESTS = 3
-_CHECKSUM_BYTES = 16
-_NOT_IN_FILE_NAMES = str.maketrans("", "", "<>")
+CHECKSUM_BYTES = 16
 _DAMAGED = "damaged"  # the folder a broken cache is moved to
-_warned: set[str] = set()
+_NOT_IN_FILE_NAMES = str.maketrans("", "", "<>")
 # What changes the machine code without being in the source or in numba's own key.
 _CODEGEN_SETTINGS = (
-    "NUMBA_OPT", "NUMBA_BOUNDSCHECK", "NUMBA_DEBUGINFO", "NUMBA_LOOP_VECTORIZE", "NUMBA_SLP_VECTORIZE",
-)  # fmt: skip
-
-
-def _sources() -> list[Path]:
-    return sorted(path for suffix in ("py", "toml") for path in PACKAGE.rglob(f"*.{suffix}"))
-
-
-def _stamps(paths: list[Path]) -> list[tuple[int, int]]:
-    return [(info.st_mtime_ns, info.st_size) for info in map(os.stat, paths)]
-
-
-def _digest(paths: list[Path]) -> str:
-    total = hashlib.blake2b(digest_size=10)
-    for path in paths:
-        content = path.read_bytes()
-        total.update(f"{path.relative_to(PACKAGE).as_posix()}\0{len(content)}\0".encode())
-        total.update(content)
-    return total.hexdigest()
-
-
-_PATHS = _sources()
-_STAMPS = _stamps(_PATHS)
-SOURCE_DIGEST: str = _digest(_PATHS)
+    "NUMBA_OPT",
+    "NUMBA_BOUNDSCHECK",
+    "NUMBA_DEBUGINFO",
+    "NUMBA_LOOP_VECTORIZE",
+    "NUMBA_SLP_VECTORIZE",
+)
+_warned: set[str] = set()
 
 
 def open_directory() -> Path | None:
-    """Return the folder for this source and this compiler, and drop those of all but the newest sources."""
+    """Return the folder for kernels of this Python, numba and settings, or None if nothing can be kept."""
     root = cache_root()
     if root is None:
         return None
+    python = f"py{sys.version_info[0]}{sys.version_info[1]}"
     settings = [f"{name}={os.environ[name]}" for name in _CODEGEN_SETTINGS if name in os.environ]
-    compiler = "-".join(
-        [f"py{sys.version_info[0]}{sys.version_info[1]}", numba.__version__, llvmlite.__version__, *settings]
-    )
-    family = root / "kernels" / compiler
-    directory = family / SOURCE_DIGEST
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        os.utime(directory)
-        digests = [path for path in family.iterdir() if path.name != _DAMAGED]
-        for old in sorted(digests, key=_modified, reverse=True)[KEPT_DIGESTS:]:
+    return root / "kernels" / "-".join([python, numba.__version__, llvmlite.__version__, *settings])
+
+
+@functools.cache
+def _module_directory(directory: Path, module: str, source: Path) -> Path:
+    """The folder for one module as it and its imports are now; drops those of all but the newest digests."""
+    mine = directory / module / SOURCES.digest_from(source)
+    with contextlib.suppress(OSError):  # another process may be cleaning up too
+        mine.mkdir(parents=True, exist_ok=True)
+        os.utime(mine)
+        digests = [path for path in mine.parent.iterdir() if path.name != _DAMAGED]
+        for old in sorted(digests, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_DIGESTS:]:
             shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        log.warning("kernels are compiled anew in every process: %s", error)
-        return None
-    return directory
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # another process is cleaning up too
-        return 0.0
+    return mine
 
 
 def covers(function: Callable[..., Any]) -> bool:
-    """Whether `function` stands in the package, so that the digest sees every change to it."""
-    return Path(function.__code__.co_filename).resolve().is_relative_to(PACKAGE)
+    """Whether `function` stands in the package, so that its module's digest sees every change to it."""
+    return _source(function) in SOURCES
 
 
-def _sources_unchanged() -> bool:
-    """False once a source was edited after this process read the digest (a notebook, a reload)."""
-    try:
-        return _stamps(_PATHS) == _STAMPS
-    except OSError:
-        return False
+def _source(function: Callable[..., Any]) -> Path:
+    return Path(function.__code__.co_filename).resolve()
 
 
 class KernelCache(caching.FunctionCache):
@@ -117,8 +90,9 @@ class KernelCache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any], directory: Path) -> None:
         self._py_func = function  # numba's _index_key reads it
-        self._directory = directory
-        self._prefix = f"{function.__module__}.{function.__qualname__}".translate(_NOT_IN_FILE_NAMES)[-120:]
+        self._source = _source(function)
+        self._directory = _module_directory(directory, function.__module__, self._source)
+        self._prefix = function.__qualname__.translate(_NOT_IN_FILE_NAMES)[-120:]
         self.enable()
 
     @property
@@ -130,7 +104,7 @@ class KernelCache(caching.FunctionCache):
         """The compiled version for `sig`, or None if there is none that can be trusted."""
         target_context.refresh()
         path = self._path(sig, target_context.codegen())
-        if not self._enabled or not path.exists() or not _sources_unchanged():
+        if not self._enabled or not path.exists() or not SOURCES.unchanged_from(self._source):
             return None
         try:
             return CompileResult._rebuild(target_context, *_read(path))
@@ -140,7 +114,7 @@ class KernelCache(caching.FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the compiled version `data`; failing to is worth one line, not an error."""
-        if not self._enabled or not _sources_unchanged():
+        if not self._enabled or not SOURCES.unchanged_from(self._source):
             return
         if data.lifted or data.library.has_dynamic_globals:
             message = f"{self._prefix} cannot be cached: it uses dynamic globals"
@@ -163,7 +137,7 @@ class KernelCache(caching.FunctionCache):
 
 def _read(path: Path) -> Any:
     content = path.read_bytes()
-    checksum, data = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    checksum, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
     if _checksum(data) != checksum:
         raise pickle.UnpicklingError(f"{path.name} does not match its checksum")
     return pickle.loads(data)
@@ -181,7 +155,7 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _checksum(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _set_aside(directory: Path, error: Exception) -> None:
