@@ -1,0 +1,216 @@
+"""The workload: every request of a run, known in full before the run starts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from fastsim.errors import InputError
+from fastsim.workloads.csr import gather
+from fastsim.workloads.summary import WorkloadSummary
+
+# Stands for "the usual value" in the three columns that most workloads leave to it.
+_USUAL = np.empty(0, dtype=np.int64)
+
+_INT_FIELDS = (
+    "prompt_tok",
+    "output_tok",
+    "symbol_ptr",
+    "symbols",
+    "symbol_tok",
+    "shared_symbols",
+    "answer",
+    "session",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Requests in arrival order (n of them; ties keep the order of their source) as flat arrays.
+
+    A prompt is a list of *symbols*, each standing for a stretch of tokens. Two prompts share their
+    tokens as far as their lists of symbols agree from the first on; different symbols share nothing.
+    Where the symbols' tokens sum to less than ``prompt_tok``, the rest is private to the request.
+    The arrays are to be treated as read-only: ``digest`` is computed once.
+
+    Parameters
+    ----------
+    name : str
+    arrival_s : ndarray of float64, shape (n,)
+        Arrival times in seconds, ascending, from 0 on.
+    prompt_tok, output_tok : ndarray of int64, shape (n,)
+        Tokens in and out, at least 1 each.
+    symbol_ptr : ndarray of int64, shape (n + 1,)
+        The symbols of prompt i are ``symbols[symbol_ptr[i]:symbol_ptr[i + 1]]``.
+    symbols : ndarray of int64
+        Dense ids, each an index into `symbol_tok`.
+    symbol_tok : ndarray of int64
+        Tokens each symbol stands for, at least 1.
+    shared_symbols : ndarray of int64, shape (n,), optional
+        Leading symbols that are shareable by nature (system prompt, document); all by default.
+    answer : ndarray of int64, shape (n,), optional
+        The symbol of the answer's ``output_tok`` tokens where later prompts may contain it, else -1.
+    session : ndarray of int64, shape (n,), optional
+        Session each request belongs to, -1 where unknown.
+    summary : WorkloadSummary, optional
+        Its figures are computed here, its words are kept.
+
+    Raises
+    ------
+    InputError
+        If the arrays do not fit together; the message names the array, the place and the value.
+    """
+
+    name: str
+    arrival_s: np.ndarray
+    prompt_tok: np.ndarray
+    output_tok: np.ndarray
+    symbol_ptr: np.ndarray
+    symbols: np.ndarray
+    symbol_tok: np.ndarray
+    shared_symbols: np.ndarray = field(default_factory=lambda: _USUAL)
+    answer: np.ndarray = field(default_factory=lambda: _USUAL)
+    session: np.ndarray = field(default_factory=lambda: _USUAL)
+    summary: WorkloadSummary = field(default_factory=WorkloadSummary)
+
+    def __post_init__(self) -> None:
+        self._set("arrival_s", np.ascontiguousarray(self.arrival_s, dtype=np.float64))
+        for name in _INT_FIELDS:
+            if getattr(self, name) is not _USUAL:
+                self._set(name, _as_int64(name, getattr(self, name)))
+        n = len(self.arrival_s)
+        if self.shared_symbols is _USUAL:
+            self._set("shared_symbols", np.diff(self.symbol_ptr))
+        if self.answer is _USUAL:
+            self._set("answer", np.full(n, -1, dtype=np.int64))
+        if self.session is _USUAL:
+            self._set("session", np.full(n, -1, dtype=np.int64))
+        _validate(self)
+        figures = (self.arrival_s, self.prompt_tok, self.output_tok, self.symbol_tok)
+        self._set("summary", self.summary.measured(*figures))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    def __repr__(self) -> str:
+        rate = "" if self.summary.rate_rps is None else f" at {self.summary.rate_rps:.4g}/s"
+        return f"<Workload {self.name}: {len(self):,} requests{rate}>"
+
+    def digest(self) -> str:
+        """Return the hash of what is simulated: equal digests, equal requests. Names do not count."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        hashed = hashlib.blake2b(digest_size=16)
+        for name in ("arrival_s", *_INT_FIELDS):
+            array = getattr(self, name)
+            hashed.update(f"{name}:{len(array)};".encode())
+            hashed.update(array.data)
+        return hashed.hexdigest()
+
+    def take(self, index: int | slice | np.ndarray, note: str = "") -> Workload:
+        """Return some of the requests, their times unchanged.
+
+        Parameters
+        ----------
+        index : int, slice or ndarray
+            The first so many requests, or a slice, mask or ascending indices into the requests.
+        note : str
+            What to say about it in the summary.
+        """
+        chosen = np.arange(len(self))[slice(index) if isinstance(index, int) else index]
+        if len(chosen) == 0:
+            raise InputError(f"workload {self.name}: no request is left" + (f" ({note})" if note else ""))
+        ptr, symbols = gather(self.symbol_ptr, self.symbols, chosen)
+        answer = self.answer[chosen]
+        new_id, used = _compact(symbols, answer, len(self.symbol_tok))
+        return replace(
+            self,
+            arrival_s=self.arrival_s[chosen],
+            prompt_tok=self.prompt_tok[chosen],
+            output_tok=self.output_tok[chosen],
+            symbol_ptr=ptr,
+            symbols=new_id[symbols],
+            symbol_tok=self.symbol_tok[used],
+            shared_symbols=self.shared_symbols[chosen],
+            answer=np.where(answer >= 0, new_id[answer], -1),
+            session=self.session[chosen],
+            summary=self.summary.noted(note) if note else self.summary,
+        )
+
+    def window(self, start_s: float | None = None, end_s: float | None = None) -> Workload:
+        """Return the requests that arrive in [start_s, end_s), with `start_s` as the new time 0."""
+        start = 0.0 if start_s is None else float(start_s)
+        end = np.inf if end_s is None else float(end_s)
+        if not start >= 0.0:
+            raise InputError(f"start_s: {start_s!r} is not allowed; it is a time in seconds, 0 or more")
+        if not end > start:
+            raise InputError(f"end_s: {end_s!r} is not allowed; it must lie after start_s = {start:g}")
+        first, last = np.searchsorted(self.arrival_s, [start, end], side="left")
+        span = f"{self.arrival_s[0]:g} to {self.arrival_s[-1]:g} s"
+        part = self.take(slice(first, last), f"window {start:g} to {end:g} s of arrivals from {span}")
+        return replace(part, arrival_s=part.arrival_s - start)
+
+
+def _as_int64(name: str, values: np.ndarray) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        whole = array.dtype.kind == "f" and bool(np.all(array == np.rint(array)))
+        if array.size and not whole:
+            raise InputError(f"workload: {name} must hold whole numbers, not {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _compact(symbols: np.ndarray, answer: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (new id of each old one, mask of those used): what nobody mentions takes no room."""
+    used = np.zeros(size, dtype=bool)
+    used[symbols] = True
+    used[answer[answer >= 0]] = True
+    return np.cumsum(used) - 1, used
+
+
+def _validate(w: Workload) -> None:
+    n = len(w.arrival_s)
+    if n == 0:
+        raise InputError(f"workload {w.name}: it holds no request")
+    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session"):
+        _require(w, name, len(getattr(w, name)) == n, f"has {len(getattr(w, name))} entries for {n} requests")
+    ptr, size = w.symbol_ptr, len(w.symbol_tok)
+    _require(w, "symbol_ptr", len(ptr) == n + 1, f"has {len(ptr)} entries instead of {n + 1}")
+    fits = ptr[0] == 0 and ptr[-1] == len(w.symbols)
+    _require(w, "symbol_ptr", fits, f"must run from 0 to the number of symbols, {len(w.symbols)}")
+    count = np.diff(ptr)
+    _each(w, "symbol_ptr", count, count >= 0, "ascending")
+    _each(w, "arrival_s", w.arrival_s, np.isfinite(w.arrival_s) & (w.arrival_s >= 0), "finite, 0 or more")
+    _each(w, "arrival_s", w.arrival_s[1:], np.diff(w.arrival_s) >= 0, "ascending")
+    _each(w, "prompt_tok", w.prompt_tok, w.prompt_tok >= 1, "1 or more")
+    _each(w, "output_tok", w.output_tok, w.output_tok >= 1, "1 or more")
+    _each(w, "symbols", w.symbols, (w.symbols >= 0) & (w.symbols < size), f"0 to {size - 1}")
+    _each(w, "symbol_tok", w.symbol_tok, w.symbol_tok >= 1, "1 or more")
+    shared = w.shared_symbols
+    _each(w, "shared_symbols", shared, (shared >= 0) & (shared <= count), "0 to the prompt's symbols")
+    below = np.concatenate(([0], np.cumsum(w.symbol_tok[w.symbols])))
+    spelt = below[ptr[1:]] - below[ptr[:-1]]
+    _each(w, "prompt_tok", w.prompt_tok, spelt <= w.prompt_tok, "at least its symbols' tokens")
+    _each(w, "answer", w.answer, (w.answer >= -1) & (w.answer < size), f"-1 to {size - 1}")
+    if size:
+        same = (w.answer < 0) | (w.symbol_tok[w.answer] == w.output_tok)
+        _each(w, "answer", w.answer, same, "a symbol of output_tok tokens")
+
+
+def _require(w: Workload, name: str, ok: bool | np.bool_, problem: str) -> None:
+    if not ok:
+        raise InputError(f"workload {w.name}: {name} {problem}")
+
+
+def _each(w: Workload, name: str, values: np.ndarray, ok: np.ndarray, allowed: str) -> None:
+    if not ok.all():
+        place = int(np.argmin(ok))
+        _require(w, name, False, f"at {place} is {values[place].item()!r}; it must be {allowed}")
