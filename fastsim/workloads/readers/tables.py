@@ -1,0 +1,244 @@
+"""CSV traces: one row a request, columns found by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastsim.errors import InputError
+from fastsim.workloads.readers import fields
+from fastsim.workloads.readers.clock import DATE
+from fastsim.workloads.readers.columns import MAX_TOK, Columns, Complaints, Phrase
+from fastsim.workloads.readers.source import Source
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names of a CSV format's columns.
+
+    Parameters
+    ----------
+    time, prompt, output : str
+    unit : str
+        Unit of the times: "s", "ms", "us", "ns" or `DATE`.
+    session : str
+        Column with session names, empty if there is none; it may be missing in a file.
+    request_id : str
+        Column whose values must all differ, empty if there is none.
+    unread : str
+        Column that must stay empty because its meaning is not read, empty if there is none.
+    note : str
+        What a user should know about reading this format.
+    """
+
+    time: str
+    prompt: str
+    output: str
+    unit: str
+    session: str = ""
+    request_id: str = ""
+    unread: str = ""
+    note: str = ""
+
+    @property
+    def required(self) -> tuple[str, str, str]:
+        """The columns without which a row is no request."""
+        return self.time, self.prompt, self.output
+
+    def read(self, source: Source, complaints: Complaints) -> Columns:
+        """Read the columns at once if nothing is odd about them, else row by row to find what is."""
+        columns = _fast(source.data, self)
+        if columns is None:
+            columns = _careful(source.data, self, complaints)
+        columns.time_column, columns.prompt_column = self.time, self.prompt
+        columns.notes = (self.note,) if self.note else ()
+        return columns
+
+
+def header(data: bytes) -> list[str]:
+    """Return the names in the first line, as far as it is one of a CSV file."""
+    first = data.lstrip().split(b"\n", 1)[0]
+    try:
+        return [name.strip() for name in next(csv.reader([first.decode("utf-8", "replace")]))]
+    except (csv.Error, StopIteration):
+        return []
+
+
+def _fast(data: bytes, table: Table) -> Columns | None:
+    """Return the columns, or None if any row or value needs a closer look."""
+    if not data.isascii() or b'"' in data or b"_" in data.split(b"\n", 1)[-1]:
+        return None  # quotation marks may hide line breaks; Python takes 1_000 and other digits for numbers
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("ascii"), newline="")))
+    except csv.Error:
+        return None
+    names = [name.strip() for name in rows[0]]
+    if set(map(len, rows)) != {len(names)} or len(rows) < 2 or not set(table.required) <= set(names):
+        return None
+    column = dict(zip(names, zip(*rows[1:], strict=True), strict=True))
+    if len(column) < len(names) or any(column.get(table.unread, ())):
+        return None
+    if len(set(column.get(table.request_id, range(1, len(rows))))) < len(rows) - 1:
+        return None
+    time = _dates(column[table.time]) if table.unit == DATE else _times(column[table.time])
+    prompt, output = _counts(column[table.prompt]), _counts(column[table.output])
+    if time is None or prompt is None or output is None:
+        return None
+    columns = Columns(np.arange(2, len(rows) + 1), time, prompt, output)
+    if table.session in column:
+        columns.session = [name.strip() for name in column[table.session]]
+    columns.ignored = _ignored(names, table)
+    return columns
+
+
+def _ignored(names: list[str], table: Table) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in (*table.required, table.session, table.request_id))
+
+
+def _times(texts: tuple[str, ...]) -> np.ndarray | None:
+    try:
+        whole = all(map(str.isdigit, texts))
+        time = np.array(list(map(int if whole else float, texts)))
+    except ValueError:
+        return None
+    if time.dtype.kind not in "if" or not (np.isfinite(time) & (time >= 0) & (time < 2.0**63)).all():
+        return None
+    return time
+
+
+def _counts(texts: tuple[str, ...]) -> np.ndarray | None:
+    if not all(map(str.isdigit, texts)):
+        return None
+    values = np.array(list(map(int, texts)))
+    sound = values.dtype == np.int64 and ((values >= 1) & (values <= MAX_TOK)).all()
+    return values if sound else None
+
+
+def _dates(texts: tuple[str, ...]) -> np.ndarray | None:
+    """Return nanoseconds since 1970 where all dates are in UTC or all are without zone."""
+    zone = next((z for z in ("+00:00", "Z") if texts[0].endswith(z)), "")
+    bare = [text.removesuffix(zone) for text in texts] if zone else list(texts)
+    # A date and a time of day is at least 19 characters long; NumPy takes less, and words like "today".
+    if zone and not all(text.endswith(zone) for text in texts):
+        return None
+    if any(len(text) < 19 or text[19:20] not in ("", ".") for text in bare):
+        return None
+    try:
+        ns = np.array(bare, dtype="datetime64[ns]").astype(np.int64)
+    except ValueError:
+        return None
+    return ns if (ns >= 0).all() else None
+
+
+def _careful(data: bytes, table: Table, complaints: Complaints) -> Columns:
+    reader = csv.reader(io.StringIO(_text(data, complaints), newline=""))
+    names: list[str] | None = None
+    rows: list[tuple] = []
+    check = _RowCheck(table, complaints)
+    while True:
+        start = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            complaints.row(start, "", Phrase("what stands there"), f"must be a line of a CSV file; {error}")
+            continue
+        if cells is None:
+            break
+        if not any(map(str.strip, cells)):
+            continue
+        if names is None:
+            names = _names(cells, table, complaints.file, start)
+        elif len(cells) != len(names):
+            cell_count = Phrase(f"a row of {len(cells)} values")
+            complaints.row(start, "", cell_count, f"must have {len(names)} as the header has")
+        elif (row := check.values(start, dict(zip(names, map(str.strip, cells), strict=True)))) is not None:
+            rows.append(row)
+    return _columns(rows, names or [], table)
+
+
+def _columns(rows: list[tuple], names: list[str], table: Table) -> Columns:
+    line, time, prompt, output, session = zip(*rows, strict=True) if rows else ((),) * 5
+    return Columns(
+        np.array(line, dtype=np.int64),
+        np.array(time),
+        np.array(prompt, dtype=np.int64),
+        np.array(output, dtype=np.int64),
+        session=list(session) if table.session in names else None,
+        ignored=_ignored(names, table),
+    )
+
+
+def _text(data: bytes, complaints: Complaints) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        if not complaints.skip_bad:
+            where = f"{complaints.file}, line {line}"
+            raise InputError(
+                f"{where}: byte {data[error.start]:#04x} is not allowed; it must be UTF-8"
+            ) from None
+        return data.decode("utf-8", "replace")
+
+
+def _names(cells: list[str], table: Table, file: str, line: int) -> list[str]:
+    """Return the header's names, which must hold those required and none twice."""
+    names = [cell.strip() for cell in cells]
+    for name in table.required:
+        if name not in names:
+            there = ", ".join(names)
+            raise InputError(f"{file}, line {line}: column {name!r} is missing; the header has {there}")
+    twice = [name for name in (*table.required, table.session) if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{file}, line {line}: column {twice[0]!r} stands twice in the header")
+    return names
+
+
+class _RowCheck:
+    """Checks one row after the other; what must agree between rows is kept here."""
+
+    def __init__(self, table: Table, complaints: Complaints) -> None:
+        self.table = table
+        self.complaints = complaints
+        self.zoned: bool | None = None
+        self.ids: set[str] = set()
+
+    def values(self, line: int, row: dict[str, str]) -> tuple | None:
+        """Return (line, time, prompt, output, session) of a row, or None after a complaint."""
+        table, column = self.table, self.table.time
+        try:
+            time = self._time(row[column])
+            column = table.prompt
+            prompt = fields.count(fields.number(row[column]))
+            column = table.output
+            output = fields.count(fields.number(row[column]))
+            column = table.request_id
+            if column in row:
+                self._new_id(row[column])
+            column = table.unread
+            if row.get(column):
+                raise fields.Bad("must be empty; what it means is not read yet")
+        except fields.Bad as bad:
+            self.complaints.row(line, column, row[column], str(bad))
+            return None
+        return line, time, prompt, output, row.get(table.session, "")
+
+    def _time(self, text: str) -> int | float:
+        if self.table.unit != DATE:
+            return fields.time(fields.number(text))
+        ns, zoned = fields.date(text)
+        if self.zoned is None:
+            self.zoned = zoned
+        if zoned != self.zoned:
+            raise fields.Bad(
+                f"must be {'with' if self.zoned else 'without'} a time zone like the rows before"
+            )
+        return ns
+
+    def _new_id(self, text: str) -> None:
+        if text in self.ids:
+            raise fields.Bad("must not occur twice")
+        self.ids.add(text)
