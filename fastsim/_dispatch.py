@@ -1,6 +1,6 @@
-"""Numba's dispatcher with the package's additions: lazy explicit signatures, a cache of our own, structs.
+"""Numba's dispatcher with the package's additions: lazy explicit signatures, errors that name the argument.
 
-The only file, with `_kernel_cache`, that leans on numba's internals; `tests/test_jit.py` holds the contract.
+With `_kernel_cache` and `_struct` the only one that leans on numba's internals: see `tests/test_jit.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
-from numba.experimental import structref
 
 from fastsim import _kernel_cache
 
@@ -85,53 +83,3 @@ class Kernel(_Dispatcher):
             given = self.typeof_pyval(value)
             if given != wanted and self.typingctx.can_convert(given, wanted) is None:
                 raise TypeError(f"{self.__name__}: argument {name} must be {wanted}, not {given}")
-
-
-class _Struct(structref.StructRefProxy):
-    """A struct seen from Python: built by compiled code, fields given back as they came in."""
-
-    _factory: Any
-    _names: tuple[str, ...]
-
-    def __new__(cls, *args: Any, **named: Any) -> Any:
-        if named:
-            args += tuple(named.pop(name) for name in cls._names[len(args) :] if name in named)
-        if named or len(args) != len(cls._names):
-            raise TypeError(f"{cls.__name__} takes exactly these fields: {', '.join(cls._names)}")
-        made = cls._factory(*args)
-        made.__dict__.update(zip(cls._names, args, strict=True))
-        return made
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no field {name!r} that Python can see")
-
-
-def make_struct(name: str, fields: dict[str, Any]) -> tuple[Any, Any, Callable[..., Any]]:
-    """Build a struct.
-
-    Returns
-    -------
-    tuple
-        The Python class, the numba type, and the function that makes an instance, to be compiled: the
-        constructor numba would make by itself is compiled anew in every process.
-    """
-    # Both classes must be importable by name: pickled by value, the cache would never match them again.
-    type_class = _public(type(f"{name}Type", (types.StructRef,), {"__module__": __name__}))
-    structref.register(type_class)
-    proxy = _public(type(name, (_Struct,), {"__module__": __name__, "_names": tuple(fields)}))
-    structref.define_proxy(proxy, type_class, list(fields))
-    struct_type = type_class(list(fields.items()))
-    arguments = ", ".join(fields)
-    scope: dict[str, Any] = {name: proxy}
-    text = f"def make_{name}({arguments}):\n    return {name}({arguments})\n"
-    exec(compile(text, __file__, "exec"), scope)
-    maker = scope[f"make_{name}"]
-    maker.__module__ = __name__
-    return proxy, struct_type, maker
-
-
-def _public(made: type) -> type:
-    if made.__name__ in globals():
-        raise ValueError(f"a struct named {made.__name__!r} exists already, or the name is taken")
-    globals()[made.__name__] = made
-    return made

@@ -1,7 +1,7 @@
 """Numba presets: the `kernel` decorator, the `struct` helper, and the names their signatures use.
 
 Everything numba is asked to do goes through here, so that all kernels are compiled alike and cached safely
-(`_kernel_cache`). Under ``NUMBA_DISABLE_JIT=1`` a kernel is the plain function and a struct a NamedTuple.
+(`_kernel_cache`). Under ``NUMBA_DISABLE_JIT=1`` a kernel is the plain function.
 
 Signatures are strings, resolved at first use, over numba's type names, the structs and the names given to
 `define`: ``"int64(RouterView, float64, int64)"``. Arrays are written ``int64[::1]`` and must be writable.
@@ -10,14 +10,14 @@ Signatures are strings, resolved at first use, over numba's type names, the stru
 from __future__ import annotations
 
 import functools
-from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from numba import config, types
 
 from fastsim import _kernel_cache
-from fastsim._dispatch import Kernel, make_struct
+from fastsim._dispatch import Kernel
+from fastsim._struct import make_struct
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,37 +81,30 @@ def define(name: str, expression: str) -> None:
 
     A policy that a kernel takes is ``define("Route", "FunctionType(int64(View, float64, int64))")``.
     """
-    _add_name(name, resolve(expression) if JIT else expression)
+    _add_name(name, resolve(expression))
 
 
 def struct(name: str, fields: dict[str, str]) -> Any:
     """Make a record of arrays that kernels take as one pointer.
 
-    Kernels may change the arrays' contents but never rebind a field, so that a NamedTuple can stand in for it
-    when compilation is off. A number that changes is an array of length one.
+    Kernels may change the arrays' contents but never rebind a field; a number that changes is an array of
+    length one. A struct can be passed to kernels and policies, not returned by them.
 
     Parameters
     ----------
     name : str
-        Name of the struct, unique in the process; also its name in signatures.
+        Name of the struct, also in signatures; unique in the process.
     fields : dict of str to str
-        Field names and their types, e.g. ``{"queue_len": "int64[::1]"}``.
+        Field names and their array types, e.g. ``{"queue_len": "int64[::1]"}``.
 
     Returns
     -------
     type
-        Call it with the fields, in order or by name; instances give the very objects back as attributes.
+        Call it with the fields, in order or by name; instances keep the very arrays, as attributes.
     """
-    if not JIT:
-        _add_name(name, name)
-        return namedtuple(name, fields)
-    types_by_field = {field: resolve(text) for field, text in fields.items()}
-    constructor, struct_type, maker = make_struct(name, types_by_field)
-    _add_name(name, struct_type)
-    factory = Kernel.make(maker, lambda: struct_type(*types_by_field.values()), allocates=True)
-    factory.cache_in(CACHE_DIR)
-    constructor._factory = factory
-    return constructor
+    made = make_struct(name, {field: resolve(text) for field, text in fields.items()})
+    _add_name(name, made._numba_type_)
+    return made
 
 
 def resolve(expression: str) -> Any:
