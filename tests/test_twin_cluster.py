@@ -150,6 +150,7 @@ def test_power_of_two_draws_two_distinct_replicas_and_a_tie_keeps_the_first():
 
 def test_prefix_affinity_counts_consecutive_units_only():
     assert choose("prefix_affinity", [0, 5, 0], held=[{2, 3}, {1}, set()]) == 1
+    assert choose("prefix_affinity", [0, 5, 0], held=[{1, 3}, {1, 2}, set()]) == 1
     assert choose("prefix_affinity", [3, 2, 2], held=[{1, 3}, {1}, {1, 3}]) == 1
     assert choose("prefix_affinity", [3, 2, 2]) == 1
 
