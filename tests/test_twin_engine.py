@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.twins import golden
-from tests.twins.cases import make_case
+from tests.twins.cases import cases, make_case
+from tests.twins.convert import from_workload, to_pieces, to_step_time, to_workload
 from tests.twins.engine import FS_PER_PS, FS_PER_S, Replica, Request, StepTime, build, run_one
 
 ENGINES = ["vllm", "lecture"]
 STEP_TIME_TOLERANCE_S = 1e-6
 
 
+@cache
+def serve(path: Path) -> tuple[dict, list[Request], Replica]:
+    """A golden record, served by the twin once."""
+    record = golden.load(path)
+    return record, *run_one(record)
+
+
 @pytest.mark.parametrize("path", golden.engine_files(), ids=lambda path: path.stem)
 def test_equals_the_golden_record(path):
-    record = golden.load(path)
-    requests, replica = run_one(record)
+    record, requests, replica = serve(path)
     served = [(r.first_token_fs / FS_PER_S, r.done_fs / FS_PER_S, r.hit_tok, r.preemptions) for r in requests]
     assert golden.differences(record, served) == []
     assert record["totals"] == {
@@ -31,8 +41,7 @@ def test_equals_the_golden_record(path):
 
 @pytest.mark.parametrize("path", golden.engine_files(), ids=lambda path: path.stem)
 def test_takes_the_golden_first_steps(path):
-    record = golden.load(path)
-    _, replica = run_one(record)
+    record, _, replica = serve(path)
     for expected, (start_fs, duration_fs, *counts) in zip(record["first_steps"], replica.log, strict=False):
         assert abs(start_fs / FS_PER_S - expected[0]) <= STEP_TIME_TOLERANCE_S
         assert abs(duration_fs / FS_PER_S - expected[1]) <= STEP_TIME_TOLERANCE_S
@@ -157,6 +166,20 @@ def test_lecture_registers_a_segment_when_its_last_token_is_scheduled():
     replica.finish_step()
     replica.start_step(0)
     assert sorted(replica.memory.cached_tok().values()) == [10, 15]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cases_survive_the_packages_own_types(engine):
+    for case in cases(0, 100, engine):
+        step_time = to_step_time(case)
+        assert to_pieces(step_time) == case["step_ms"]["pieces"]
+        again = from_workload(to_workload(case), case["engine"], step_time)
+        assert [timeline(r) for r in run_one(again)[0]] == [timeline(r) for r in run_one(case)[0]]
+
+
+def timeline(request: Request) -> tuple:
+    """Everything that happened to a request."""
+    return request.first_token_fs, request.done_fs, request.hit_tok, request.preemptions
 
 
 def test_step_time_is_the_largest_piece():

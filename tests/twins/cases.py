@@ -185,7 +185,7 @@ def _odd_time(rng: random.Random) -> dict:
     """A maximum of several pieces with every term, values that divide nothing, arrivals anywhere."""
     pieces = []
     for _ in range(rng.randint(1, 3)):
-        scale = [10**12, 10**11, 10**10, 10**10, 10**8, 10**8, 10**10, 10**9]
+        scale = [10**12, 10**11, 10**10, 10**10, 10**8, 10**7, 10**10, 10**9]
         coef = [rng.randint(0, top) if rng.random() < 0.7 else 0 for top in scale] + [0]
         coef[0] += 1000
         pieces.append([coef, _knots(rng) if rng.random() < 0.5 else []])
@@ -193,12 +193,13 @@ def _odd_time(rng: random.Random) -> dict:
 
 
 def _knots(rng: random.Random) -> list[list[int]]:
-    """A continuous, rising, piecewise-linear function from one token on."""
-    knots = [[1, rng.randint(0, 10**12), rng.randint(0, 10**10)]]
+    """A continuous, rising, piecewise-linear function from 0 or 1 token on; its last line goes on."""
+    knots = [[rng.randint(0, 1), rng.randint(0, 10**12), 0]]
     for _ in range(rng.randint(0, 3)):
-        tokens, value, slope = knots[-1]
-        further = rng.randint(1, 20)
-        knots.append([tokens + further, value + slope * further, rng.randint(0, 10**10)])
+        tokens, value, _ = knots[-1]
+        slope, further = rng.randint(0, 10**10), rng.randint(1, 20)
+        knots[-1][2] = slope
+        knots.append([tokens + further, value + slope * further, slope])
     return knots
 
 
