@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaError
 from numba.core.registry import CPUDispatcher
 
 from fastsim import _kernel_cache
 
+# What numba says when a kernel without reference counting makes an array.
+_ALLOCATES = ("NRT required but not enabled", "Only accept returning of array passed into the function")
 _Dispatcher: Any = CPUDispatcher  # half of its methods exist in C only, unseen by type checkers
 
 
@@ -47,13 +50,22 @@ class Kernel(_Dispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for `sig`, or to the declared signature whatever `sig` is."""
         if self._declared is None:
-            return super().compile(sig)
+            return self._compile(sig)
         with global_compiler_lock:  # another thread may have been first
             if self._can_compile:
-                super().compile(self._declared())
+                self._compile(self._declared())
                 self.disable_compile()
             (only,) = self.overloads.values()
             return only.entry_point
+
+    def _compile(self, sig: Any) -> Any:
+        try:
+            return super().compile(sig)
+        except NumbaError as error:
+            if any(sign in str(error) for sign in _ALLOCATES):
+                message = f"{self.__name__} makes an array, so it needs @kernel(allocates=True)"
+                raise TypeError(message) from error
+            raise
 
     def get_compile_result(self, sig: Any) -> Any:
         """The compiled code for `sig`; numba asks for it to make a function pointer."""

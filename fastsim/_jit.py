@@ -54,8 +54,8 @@ def kernel(
     allocates : bool, optional
         Whether it makes arrays of its own. Without that numba's reference counting is left out, which every
         array argument of every small function pays for: a loop of three-line kernels over shared arrays took
-        89 ns an iteration with it and 7 ns without. A kernel that allocates all the same fails to compile
-        ("NRT required but not enabled").
+        89 ns an iteration with it and 7 ns without. A kernel that allocates all the same does not
+        compile.
 
     Raises
     ------

@@ -48,12 +48,15 @@ def _default_places() -> Iterator[Path]:
 
 def _user_cache() -> Path | None:
     """The platform's per-user cache folder; None where no home is known (containers, odd user ids)."""
+    home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
-    elif sys.platform == "darwin":
-        base = os.path.expanduser("~/Library/Caches")
+    elif sys.platform != "darwin" and os.environ.get("XDG_CACHE_HOME"):
+        base = os.environ["XDG_CACHE_HOME"]
+    elif home == "/":  # what an empty HOME expands to
+        return None
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        base = os.path.join(home, "Library/Caches" if sys.platform == "darwin" else ".cache")
     return Path(base) if os.path.isabs(base) else None
 
 
