@@ -1,0 +1,81 @@
+"""What a sweep needs to know about the thing it repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastsim.sweep.params import Params
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured column of an experiment's rows.
+
+    Attributes
+    ----------
+    label : str
+        Name in tables and on axes, without its unit.
+    unit : str
+        ``"s"``, ``"1/s"``, or empty for a pure number.
+    type : type
+        float, int, bool or str, as stored. A float or int may be missing (None).
+    tail : bool
+        Withheld, with its differences, where any replication was unstable: an overloaded queue has no P99.
+    """
+
+    label: str
+    unit: str = ""
+    type: type = float
+    tail: bool = False
+
+    def title(self) -> str:
+        """Label and unit: ``P99 latency (s)``."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A thing that can be swept: parameters in, a row out.
+
+    Attributes
+    ----------
+    name, doc : str
+        Name in ``[sweep] experiment``, and one sentence on it.
+    parameters : callable
+        () -> every dotted name that some cell may set: for axes, overrides and suggestions.
+    validate : callable
+        Raw parameters -> all parameters, typed and with defaults filled in. Raises InputError.
+    workload : callable
+        Full parameters -> those that decide the random input. The policies under comparison never occur in
+        it: points that share it, the seed and the replicate get the same workload (common random numbers).
+    prepare : callable
+        (full parameters, seed, replicate) -> the workload, built once for all points that share it.
+    run : callable
+        (full parameters, workload, seed, replicate) -> the row, a dict with the keys of `metrics`.
+    metrics : mapping of str to Metric
+        Columns of a row, in order. ``stable`` (bool) is recognised; ``warmup_s`` and ``samples`` say what was
+        deleted and what was used.
+    table : sequence of str
+        Metrics that ``show`` prints unless told otherwise.
+    contrast : sequence of str
+        Of these, ``show`` also prints the paired differences.
+    compare : str
+        The parameter whose values are compared in pairs, the first being the reference.
+    warmup : callable
+        List of full parameters -> None. Compiles whatever they need, before workers start.
+    """
+
+    name: str
+    doc: str
+    parameters: Callable[[], Sequence[str]]
+    validate: Callable[[Mapping[str, Any]], Params]
+    workload: Callable[[Params], Params]
+    prepare: Callable[[Params, int, int], Any]
+    run: Callable[[Params, Any, int, int], dict[str, Any]]
+    metrics: Mapping[str, Metric]
+    table: Sequence[str]
+    contrast: Sequence[str]
+    compare: str
+    warmup: Callable[[Sequence[Params]], None] = lambda params: None

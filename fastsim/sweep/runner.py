@@ -1,0 +1,246 @@
+"""Run what is missing of a sweep, keep whatever is finished."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastsim.errors import InputError
+from fastsim.sweep import backends, parts, stopping
+from fastsim.sweep import params as P
+from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.points import Block, Point, batches, blocks, point_key, points
+from fastsim.sweep.spec import Sweep
+from fastsim.sweep.work import Outcome, Task, work
+
+FAILURES = "failed.txt"
+# Deaths of the whole pool before any point began, in a row, that show it cannot start at all.
+MAX_FALSE_STARTS = 2
+
+Note = Callable[[str], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C stopped a sweep; nothing more will be written."""
+
+    def __init__(self, finished: int) -> None:
+        super().__init__(finished)
+        self.finished = finished
+
+
+@dataclass
+class RunReport:
+    """What a run did.
+
+    Attributes
+    ----------
+    simulated, found : int
+        Points finished now, and those that were there already.
+    failed : dict of str to str
+        Points that ended in an error, in words, and the error.
+    seconds : float
+        Wall-clock time of the simulations, compiling excluded.
+    """
+
+    simulated: int = 0
+    found: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def run(
+    sweep: Sweep,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    backend: str = "threads",
+    progress: bool = False,
+    note: Note = lambda text: None,
+) -> RunReport:
+    """Simulate every point of a sweep that the folder does not hold yet.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    folder : Path
+        Results folder, made if missing. Several runs may share it.
+    jobs : int, optional
+        Workers; by default what the sweep says, else the number of cores.
+    backend : {"threads", "processes", "dask"}
+    progress : bool
+        Show a bar with the time left on stderr.
+    note : callable
+        Told, in a sentence each, what the user should know: parts that are broken or foreign.
+
+    Raises
+    ------
+    InputError
+        For a bad backend or folder.
+    Interrupted
+        After Ctrl-C; what is finished is kept and nothing more appears.
+    """
+    backends.check_backend(backend)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}; it must be at least 1")
+    with parts.open_run(folder) as writer:
+        parts.write_manifest(folder, sweep)
+        job = _Run(sweep, folder, writer, jobs or sweep.jobs or backends.default_jobs(), backend, note)
+        try:
+            job.run(progress)
+        except KeyboardInterrupt:
+            raise Interrupted(job.report.found + job.report.simulated) from None
+        return job.report
+
+
+class _Run:
+    """One run: which points are missing, who simulates them, what became of them."""
+
+    def __init__(
+        self, sweep: Sweep, folder: Path, writer: parts.Writer, jobs: int, backend: str, note: Note
+    ) -> None:
+        self.sweep, self.folder, self.writer = sweep, folder, writer
+        self.jobs, self.backend, self.note = jobs, backend, note
+        self.what: Experiment = experiment(sweep.experiment)
+        self.blocks: list[Block] = blocks(sweep)
+        self.points: dict[str, Point] = {}
+        self.report = RunReport()
+        self.outcomes: dict[str, Outcome] = {}
+        self.spec_hash = sweep.spec_hash()
+
+    def run(self, progress: bool) -> None:
+        """Rounds of points until none is missing; without a stopping rule there is one."""
+        (self.folder / FAILURES).unlink(missing_ok=True)
+        todo = self.missing(first=True)
+        if not todo:
+            return
+        self.note(f"{self.what.name}: compiling or loading kernels")  # seconds at first: do not look dead
+        self.what.warmup(self.sweep.cells())
+        start = time.perf_counter()
+        with _bar(progress, self.report.found) as self.bar:
+            while todo:
+                self.bar.total = self.report.found + len(self.outcomes) + len(todo)
+                self.bar.refresh()
+                self.execute(todo)
+                todo = self.missing()
+        self.report.seconds = time.perf_counter() - start
+
+    def missing(self, first: bool = False) -> list[Point]:
+        """Points wanted by now and neither finished nor failed."""
+        survey = parts.survey(self.folder, self.what, all_keys(self.sweep))
+        self.set_apart(survey, first)
+        values = stopping.observed(self.sweep, survey.rows)
+        wanted = [
+            point
+            for block in self.blocks
+            for point in points(self.sweep, block, range(stopping.verdict(self.sweep, block, values).seeds))
+        ]
+        done = survey.done()
+        todo = [point for point in wanted if point.key not in done and point.key not in self.outcomes]
+        self.points.update({point.key: point for point in todo})
+        if first:
+            self.report.found = len(wanted) - len(todo)
+        return todo
+
+    def set_apart(self, survey: parts.Survey, first: bool) -> None:
+        """Name the parts that are no use; move broken ones away, leave others' alone."""
+        for path, why in survey.bad.items():
+            self.note(f"part {path.name} cannot be used: {why}; it goes to bad/ and its point is run again")
+        parts.set_apart(self.folder, survey.bad)
+        if first and survey.foreign:
+            names = ", ".join(path.name for path in survey.foreign[:3])
+            more = f" and {len(survey.foreign) - 3} more" if len(survey.foreign) > 3 else ""
+            self.note(f"left apart, from another sweep or another version of the code: {names}{more}")
+
+    def execute(self, todo: Sequence[Point]) -> None:
+        """Simulate points; when a worker is killed, retry what it was at alone and go on with the rest."""
+        false_starts = 0
+        while todo:
+            try:
+                self.parallel(todo)
+            except BrokenExecutor as error:
+                lost = set(self.writer.marked())
+                false_starts = 0 if lost else false_starts + 1
+                if false_starts > MAX_FALSE_STARTS:
+                    raise InputError(_why_no_worker_starts(error)) from error
+                for point in todo:
+                    if point.key in lost and not self.ended(point):
+                        self.retry(point)
+            todo = [point for point in todo if not self.ended(point)]
+
+    def parallel(self, todo: Sequence[Point], alone: bool = False) -> None:
+        """Hand points to workers and record how they end."""
+        from joblib import delayed
+
+        tasks = [self.task(batch) for batch in batches(todo, self.jobs)]
+        with backends.workers(self.backend, self.jobs, alone=alone) as results:
+            for outcomes in results(delayed(work)(task) for task in tasks):
+                for outcome in outcomes:
+                    self.record(outcome)
+
+    def retry(self, point: Point) -> None:
+        """Once more, with no other point beside it."""
+        self.writer.unmark(point.key)
+        try:
+            self.parallel([point], alone=True)
+        except BrokenExecutor:
+            self.writer.unmark(point.key)
+            self.record(Outcome(point.key, "its worker was killed, twice; is there enough memory?"))
+
+    def ended(self, point: Point) -> bool:
+        """Whether the point has a part or an error; a part may be all that a killed worker left."""
+        if point.key not in self.outcomes and self.writer.has(point.key):
+            self.record(Outcome(point.key))
+        return point.key in self.outcomes
+
+    def task(self, batch: list[Point]) -> Task:
+        """A batch with what its worker must know."""
+        sweep = self.sweep
+        return Task(
+            points=batch,
+            sweep=sweep.name,
+            experiment=sweep.experiment,
+            seed=sweep.seed,
+            spec_hash=self.spec_hash,
+            code_version=sweep.code_version,
+            writer=self.writer,
+            mark=self.backend != "threads",
+        )
+
+    def record(self, outcome: Outcome) -> None:
+        """Count an outcome; an error is kept in words and, with its traceback, in a file."""
+        self.outcomes[outcome.key] = outcome
+        self.bar.update(1)
+        if not outcome.error:
+            self.report.simulated += 1
+            return
+        name = self.name(self.points[outcome.key])
+        self.report.failed[name] = outcome.error
+        with (self.folder / FAILURES).open("a", encoding="utf-8") as file:
+            file.write(f"{name}: {outcome.error}\n{outcome.trace}\n")
+
+    def name(self, point: Point) -> str:
+        """A point in words: the values that vary, and its replicate."""
+        flat = P.flatten(P.identity(point.params))
+        axes = dict.fromkeys(axis for grid in self.sweep.grids for axis in grid.axes)
+        return ", ".join([*(f"{axis}={flat.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
+
+
+def all_keys(sweep: Sweep) -> list[str]:
+    """Keys of every point a sweep may come to hold, cell by cell."""
+    return [point_key(sweep, cell, replicate) for cell in sweep.cells() for replicate in range(sweep.seeds)]
+
+
+def _bar(show: bool, found: int) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(initial=found, unit="point", disable=None if show else True, smoothing=0.1)
+
+
+def _why_no_worker_starts(error: BaseException) -> str:
+    files = backends.shadowing_files()
+    hint = f"{', '.join(files)} in the working directory may hide Python's own module; " if files else ""
+    return f"worker processes die at their start ({type(error).__name__}); {hint}backend threads needs none"

@@ -1,0 +1,242 @@
+"""From stored rows to intervals: one estimate a cell and metric, and paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastsim.errors import InputError, nearest
+from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
+from fastsim.sweep import params as P
+from fastsim.sweep import parts, stopping
+from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.params import Params
+from fastsim.sweep.points import blocks
+from fastsim.sweep.runner import all_keys
+from fastsim.sweep.spec import Grid, Sweep
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a results folder holds of its sweep.
+
+    Attributes
+    ----------
+    sweep : Sweep
+    rows : polars DataFrame
+        One row a point, cell by cell, replicate by replicate.
+    bad : dict of Path to str
+        Parts that cannot be used, and why; their points are missing from `rows`.
+    """
+
+    sweep: Sweep
+    rows: pl.DataFrame
+    bad: dict[Path, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of a table.
+
+    Attributes
+    ----------
+    axes : dict
+        Value of each axis.
+    seeds : int
+        Replications behind the estimates.
+    why : str
+        Why there are that many: see `stopping.Verdict`.
+    stable : bool
+        False if any replication was overloaded; tail metrics are then withheld.
+    metrics : dict of str to Interval or None
+        Replication-t intervals.
+    differences : dict of str to PairedInterval or None
+        Against the reference, on the seeds that both have; empty for the reference itself.
+    """
+
+    axes: dict[str, Any]
+    seeds: int
+    why: str
+    stable: bool
+    metrics: dict[str, Interval | None]
+    differences: dict[str, PairedInterval | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The summary of one grid.
+
+    Attributes
+    ----------
+    title : str
+    axes, metrics : tuple of str
+    compare : str or None
+        The axis whose first value, `reference`, the others are compared with.
+    cells : tuple of Cell
+    """
+
+    title: str
+    axes: tuple[str, ...]
+    metrics: tuple[str, ...]
+    compare: str | None
+    reference: Any
+    cells: tuple[Cell, ...]
+
+
+def read(folder: Path) -> Results:
+    """Read a results folder; also while a sweep is still writing to it.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no sweep, or no finished point yet.
+    """
+    import polars as pl
+
+    sweep = parts.read_manifest(folder)
+    survey = parts.survey(folder, experiment(sweep.experiment), all_keys(sweep))
+    values = stopping.observed(sweep, survey.rows)
+    used = [
+        (P.text(cell), stopping.verdict(sweep, block, values).seeds)
+        for block in blocks(sweep)
+        for cell in block.cells
+    ]
+    # Seeds beyond what the stopping rule asks for may be there from an earlier, longer sweep.
+    limit = pl.DataFrame(used, schema={"params": pl.String, "_seeds": pl.Int64}, orient="row")
+    rows = survey.rows.join(limit, on="params", maintain_order="left")
+    rows = rows.filter(pl.col("replicate") < pl.col("_seeds")).drop("_seeds")
+    if rows.is_empty():
+        broken = f" ({len(survey.bad)} broken parts)" if survey.bad else ""
+        raise InputError(f"{folder} has no results yet{broken}: no point of sweep {sweep.name!r} is finished")
+    return Results(sweep, rows, survey.bad)
+
+
+def summarise(
+    results: Results, by: Sequence[str] = (), metrics: Sequence[str] = (), grid: int | None = None
+) -> list[Table]:
+    """Estimate every metric in every cell, with 95 % intervals over seeds.
+
+    Parameters
+    ----------
+    results : Results
+    by : sequence of str
+        Axes to keep, by their whole or last name; within a seed, the others are averaged over. Default: all.
+    metrics : sequence of str
+        Metrics to keep; by default those the sweep prints.
+    grid : int, optional
+        Only that grid, counted from 0.
+
+    Raises
+    ------
+    InputError
+        For an axis or metric that the sweep does not have.
+    """
+    sweep = results.sweep
+    what = experiment(sweep.experiment)
+    for metric in metrics:
+        if metric not in what.metrics:
+            raise InputError(f"{sweep.name} has no metric {metric!r}; {nearest(metric, what.metrics)}")
+    wanted = tuple(metrics) or sweep.metrics
+    axes = dict.fromkeys(axis for one in sweep.grids for axis in one.axes)
+    names = [P.resolve(name, axes, "axis") for name in by]
+    grids = sweep.grids if grid is None else sweep.grids[grid : grid + 1]
+    return [_table(results, what, one, names, wanted) for one in grids if set(names) <= set(one.axes)]
+
+
+def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metrics: tuple[str, ...]) -> Table:
+    axes = tuple(by) or grid.axes
+    groups = _groups(results, what, grid, axes)
+    compare = what.compare if what.compare in axes else None
+    place = axes.index(compare) if compare else 0
+    reference = next(iter(groups))[place] if compare else None
+    cells: list[Cell] = []
+    for values, group in groups.items():
+        base = groups.get((*values[:place], reference, *values[place + 1 :])) if compare else None
+        cells.append(
+            Cell(
+                axes=dict(zip(axes, values, strict=True)),
+                seeds=len(group.replicates),
+                why=group.why,
+                stable=group.stable,
+                metrics={name: group.interval(name, what) for name in metrics},
+                differences={name: group.difference(name, what, base) for name in metrics}
+                if base and base is not group
+                else {},
+            )
+        )
+    return Table(grid.title, axes, metrics, compare, reference, tuple(cells))
+
+
+class _Group:
+    """The rows of one line of a table: one value a replicate and metric."""
+
+    def __init__(self, rows: pl.DataFrame, why: str) -> None:
+        self.replicates: list[int] = rows["replicate"].to_list()
+        self.why = why
+        self.stable = bool(rows["stable"].all()) if "stable" in rows.columns else True
+        self._rows = rows
+
+    def values(self, name: str, what: Experiment) -> dict[int, float]:
+        """The metric by replicate; empty where it is withheld."""
+        if what.metrics[name].tail and not self.stable:
+            return {}
+        pairs = zip(self.replicates, self._rows[name], strict=True)
+        return {replicate: value for replicate, value in pairs if value is not None}
+
+    def interval(self, name: str, what: Experiment) -> Interval | None:
+        values = self.values(name, what)
+        return mean_interval(list(values.values()), LEVEL) if values else None
+
+    def difference(self, name: str, what: Experiment, base: _Group) -> PairedInterval | None:
+        ours, theirs = self.values(name, what), base.values(name, what)
+        both = [replicate for replicate in ours if replicate in theirs]
+        if not both:
+            return None
+        return paired_difference([ours[r] for r in both], [theirs[r] for r in both], LEVEL)
+
+
+Label = tuple[Any, ...]
+
+
+def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str]) -> dict[Label, _Group]:
+    """The grid's rows by their values on the axes, averaged over everything else within a replicate."""
+    import polars as pl
+
+    labels = {P.text(cell): _label(cell, axes) for cell in grid.cells}
+    places = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
+    group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
+    numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
+    flags = [name for name in ("stable",) if name in what.metrics]
+    averaged = (
+        results.rows.join(group_of, on="params")
+        .group_by("_group", "replicate")
+        .agg(pl.col(numbers).mean(), pl.col(flags).all())
+        .sort("_group", "replicate")
+    )
+    parted = averaged.partition_by("_group", as_dict=True)
+    whys = _whys(results, labels)
+    return {label: _Group(parted[(n,)], whys[label]) for label, n in places.items() if (n,) in parted}
+
+
+def _label(cell: Params, axes: Sequence[str]) -> Label:
+    flat = P.flatten(P.identity(cell))
+    return tuple(flat.get(axis) for axis in axes)
+
+
+def _whys(results: Results, labels: dict[str, Label]) -> dict[Label, str]:
+    """Why each line has its seeds; of pooled cells, the least favourable."""
+    order = ["fixed", "target", "cap", "running"]
+    values = stopping.observed(results.sweep, results.rows)
+    worst: dict[Label, str] = {}
+    for block in blocks(results.sweep):
+        why = stopping.verdict(results.sweep, block, values).why
+        for label in (labels[P.text(cell)] for cell in block.cells if P.text(cell) in labels):
+            worst[label] = max(worst.get(label, why), why, key=order.index)
+    return worst

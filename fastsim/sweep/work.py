@@ -1,0 +1,118 @@
+"""What a worker does: simulate points and publish their parts."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fastsim.errors import InputError
+from fastsim.sweep import params as P
+from fastsim.sweep.experiments import experiment
+from fastsim.sweep.parts import RunClosed, Writer, frame
+from fastsim.sweep.points import Point
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points for one worker, with what it needs to know about their sweep."""
+
+    points: list[Point]
+    sweep: str
+    experiment: str
+    seed: int
+    spec_hash: str
+    code_version: str
+    writer: Writer
+    mark: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: with a part, or with an error in one sentence and its traceback."""
+
+    key: str
+    error: str = ""
+    trace: str = ""
+
+
+class Workloads:
+    """The workloads last used in this process; each is built once, whichever thread asks first."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str, build: Callable[[], Any]) -> Any:
+        """The workload of that key, from `build` if it is not here."""
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self.size:
+                self._entries.popitem(last=False)
+        with entry.lock:
+            if entry.value is None:
+                entry.value = build()
+            return entry.value
+
+
+@dataclass
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    value: Any = None
+
+
+WORKLOADS = Workloads(size=8)
+
+
+def work(task: Task) -> list[Outcome]:
+    """Simulate a task's points, publishing each as soon as it is finished."""
+    try:
+        return [_simulate(task, point) for point in task.points]
+    except RunClosed:
+        return []
+
+
+def _simulate(task: Task, point: Point) -> Outcome:
+    if task.writer.has(point.key):  # another run on the same folder was faster
+        return Outcome(point.key)
+    if task.mark:
+        task.writer.mark(point.key)
+    try:
+        part = _part(task, point)
+    except Exception as error:
+        outcome = Outcome(point.key, _sentence(error), traceback.format_exc())
+    else:
+        task.writer.publish(point.key, part)
+        outcome = Outcome(point.key)
+    if task.mark:
+        task.writer.unmark(point.key)
+    return outcome
+
+
+def _part(task: Task, point: Point) -> pl.DataFrame:
+    what = experiment(task.experiment)
+    args = (task.seed, point.replicate)
+    workload = WORKLOADS.get(point.workload, lambda: what.prepare(point.params, *args))
+    row = what.run(point.params, workload, *args)
+    identity = {
+        "sweep": task.sweep,
+        "spec_hash": task.spec_hash,
+        "code_version": task.code_version,
+        "point": point.key,
+        "seed": task.seed,
+        "replicate": point.replicate,
+        "params": P.text(point.params),
+    }
+    return frame(what, identity, row)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
