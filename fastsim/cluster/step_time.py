@@ -104,15 +104,15 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             return 0.0
         row = max((i for i, knot in enumerate(self.knots) if knot[0] <= tokens), default=0)
         from_tok, from_s = self.knots[row]
-        return from_s + float(self.slopes()[row]) * (tokens - from_tok)
+        return from_s + float(self.slope(row)) * (tokens - from_tok)
 
-    def slopes(self) -> list[Fraction]:
-        """Slope of the line from each knot on, in s per token; the last knot continues the line before it."""
-        lines = [
-            (Fraction(to_s) - Fraction(from_s)) / (to_tok - from_tok)
-            for (from_tok, from_s), (to_tok, to_s) in itertools.pairwise(self.knots)
-        ]
-        return [*lines, lines[-1] if lines else Fraction(0)]
+    def slope(self, row: int) -> Fraction:
+        """Slope of the line from a knot on, in s per token; the last knot continues the line before it."""
+        if len(self.knots) == 1:
+            return Fraction(0)
+        row = min(row, len(self.knots) - 2)
+        (from_tok, from_s), (to_tok, to_s) = self.knots[row : row + 2]
+        return (Fraction(to_s) - Fraction(from_s)) / (to_tok - from_tok)
 
 
 class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +174,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ``max(flop / (compute_efficiency * tp * peak), bytes / (bandwidth_efficiency * tp * bandwidth)) +
         overhead`` with flop = 2 x linear parameters x tokens + attention per pair, and bytes = weights + KV
         of the context read. Of routed experts, those are read that at least one of T tokens uses: a share 1 -
-        (1 - k/E)^T on average, here by straight lines (to 0.1 % of all experts). Linear products run at the
+        (1 - k/E)^T on average, here by straight lines (to 0.2 % of all experts). Linear products run at the
         FP8 peak for FP8 weights where the GPU has one, everything else at the bf16 peak. Transfers between
         the GPUs are left to the overhead.
 
@@ -382,13 +382,13 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rows: list[tuple[int, int, int]] = []
         knot_ptr = [0]
         for p, piece in enumerate(self.pieces):
-            row = [_femtoseconds(getattr(piece, field)) for field in _COEFFICIENTS]
+            terms = [_femtoseconds(getattr(piece, field)) for field in _COEFFICIENTS]
             table = [
-                (tokens, _femtoseconds(seconds), _femtoseconds(slope))
-                for (tokens, seconds), slope in zip(piece.knots, piece.slopes(), strict=False)
+                (tokens, _femtoseconds(seconds), _femtoseconds(piece.slope(row)))
+                for row, (tokens, seconds) in enumerate(piece.knots)
             ]
-            _require_range(row, table, step_tok, step_seqs, context_tok)
-            coef[p, : len(row)] = row
+            _require_range(terms, table, step_tok, step_seqs, context_tok)
+            coef[p, : len(terms)] = terms
             rows += table
             knot_ptr.append(len(rows))
         return coef, np.array(knot_ptr, dtype=np.int64), np.array(rows, dtype=np.int64).reshape(-1, 3)
@@ -431,11 +431,11 @@ def _femtoseconds(seconds: float | Fraction) -> int:
 
 
 def _require_range(
-    row: list[int], table: list[tuple[int, int, int]], step_tok: int, step_seqs: int, context_tok: int
+    terms: list[int], table: list[tuple[int, int, int]], step_tok: int, step_seqs: int, context_tok: int
 ) -> None:
     """Refuse a piece whose largest step leaves the integer clock; all but the table grow with the step."""
     features = (1, 1, 1, step_tok, step_tok**2, step_tok * context_tok, step_seqs, step_seqs * context_tok)
-    worst_fs = sum(a * b for a, b in zip(row, features, strict=True))
+    worst_fs = sum(a * b for a, b in zip(terms, features, strict=True))
     if table:
         tokens, value_fs, slope_fs = table[-1]
         worst_fs += max(value_fs + slope_fs * max(0, step_tok - tokens), *(value for _, value, _ in table))
