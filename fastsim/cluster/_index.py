@@ -1,0 +1,185 @@
+"""Kernels of the index a router matches prompts against: which replicas hold which run, as bit masks.
+
+For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its start
+(how much of it, `State.seen` tells), so that one walk down a prompt's runs matches all replicas at once. The index
+follows the caches at once (live view) or is rebuilt from them at every refresh (periodic view).
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+from fastsim.cluster._state import (
+    BITS,
+    COPY_NEXT,
+    END,
+    FAULT,
+    FULL_TABLE,
+    NONE,
+    REPLICAS,
+    RUNS,
+    SEEN_USED,
+    START,
+)
+from fastsim.cluster._table import drop, get, put
+
+
+@kernel
+def coverage(s, first):
+    """Blocks held without a gap from a run's start, by the copies in the list that starts at extent `first`."""
+    ext = s.ext
+    if first == NONE:
+        return 0
+    if ext[first, COPY_NEXT] == NONE:
+        return ext[first, END] if ext[first, START] == 0 else 0
+    covered = 0
+    grown = True
+    while grown:
+        grown = False
+        e = first
+        while e != NONE:
+            if ext[e, START] <= covered < ext[e, END]:
+                covered = ext[e, END]
+                grown = True
+            e = ext[e, COPY_NEXT]
+    return covered
+
+
+@kernel
+def note(s, key, covered):
+    """Write into the index that the replica of `key` holds `covered` blocks of the run of `key`."""
+    mask = s.mask
+    run = key // s.cfg[REPLICAS]
+    if run >= s.cfg[RUNS]:
+        return  # a preempted request's own blocks: nobody else can match them
+    words = mask.shape[1] >> 1
+    replica = key - run * s.cfg[REPLICAS]
+    word = replica // BITS
+    bit = 1 << (replica - word * BITS)
+    partly = words + word
+    if mask[run, partly] & bit:
+        mask[run, partly] &= ~bit
+        s.pool[SEEN_USED] -= drop(s.seen, key)
+    if covered >= s.run_len[run]:
+        mask[run, word] |= bit
+        return
+    mask[run, word] &= ~bit
+    if covered > 0:
+        mask[run, partly] |= bit
+        s.pool[SEEN_USED] += put(s.seen, key, covered)
+        if s.pool[SEEN_USED] * 2 > s.seen.shape[0]:
+            s.pool[FAULT] = FULL_TABLE
+
+
+@kernel
+def rebuild(s):
+    """Take the index afresh from all caches."""
+    mask = s.mask
+    for run in range(mask.shape[0]):
+        for word in range(mask.shape[1]):
+            mask[run, word] = 0
+    for slot in range(s.seen.shape[0]):
+        s.seen[slot, 0] = 0
+    s.pool[SEEN_USED] = 0
+    for slot in range(s.table.shape[0]):
+        if s.table[slot, 0] != 0:
+            note(s, s.table[slot, 0] - 1, coverage(s, s.table[slot, 1]))
+
+
+@kernel(inline="always")
+def lowest_bit(x):
+    """Place of the lowest 1 in a positive integer."""
+    place = 0
+    if x & 0xFFFFFFFF == 0:
+        x >>= 32
+        place = 32
+    if x & 0xFFFF == 0:
+        x >>= 16
+        place += 16
+    if x & 0xFF == 0:
+        x >>= 8
+        place += 8
+    if x & 0xF == 0:
+        x >>= 4
+        place += 4
+    if x & 3 == 0:
+        x >>= 2
+        place += 2
+    return place if x & 1 else place + 1
+
+
+@kernel(inline="always")
+def all_replicas(words, replicas, best):
+    """Fill a mask with the first `replicas` bits."""
+    for word in range(words):
+        left = replicas - word * BITS
+        best[word] = (1 << left) - 1 if left < BITS else (1 << BITS) - 1
+
+
+@kernel
+def longest_match(s, path, limit, best):
+    """Longest prefix of a prompt that some replica holds.
+
+    Parameters
+    ----------
+    s : State
+    path : int
+        First entry of the prompt in ``s.path``.
+    limit : int
+        Blocks of the prompt that may be matched, all of them on shared runs.
+    best : int64[words]
+        Out: mask of the replicas that hold that much; all of them if nobody holds anything.
+
+    Returns
+    -------
+    int
+        Blocks matched.
+    """
+    mask = s.mask
+    words = mask.shape[1] >> 1
+    all_replicas(words, s.cfg[REPLICAS], best)
+    depth = 0
+    while depth < limit:
+        run = s.path[path]
+        length = min(s.run_len[run], limit - depth)
+        holders = 0
+        for word in range(words):
+            holders |= best[word] & mask[run, word]
+        if holders == 0 or length < s.run_len[run]:
+            return depth + _longest_part(s, run, length, best)
+        for word in range(words):
+            best[word] &= mask[run, word]
+        depth += length
+        path += 1
+    return depth
+
+
+@kernel
+def _longest_part(s, run, length, best):
+    """Narrow `best` to the replicas that hold most of the first `length` blocks of a run; returns how many.
+
+    If none of them holds any, `best` stays as it is.
+    """
+    mask = s.mask
+    words = mask.shape[1] >> 1
+    replicas = s.cfg[REPLICAS]
+    most = 0
+    for word in range(words):
+        if best[word] & mask[run, word]:
+            most = length
+        left = best[word] & mask[run, words + word]
+        while left and most < length:
+            replica = word * BITS + lowest_bit(left)
+            left &= left - 1
+            most = max(most, min(length, get(s.seen, run * replicas + replica, 0)))
+    if most == 0:
+        return 0
+    for word in range(words):
+        keep = best[word] & mask[run, word] if most == length else 0
+        left = best[word] & mask[run, words + word]
+        while left:
+            low = left & -left
+            if get(s.seen, run * replicas + word * BITS + lowest_bit(left), 0) >= most:
+                keep |= low
+            left ^= low
+        best[word] = keep
+    return most

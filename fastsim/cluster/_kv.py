@@ -1,0 +1,452 @@
+"""Kernels of a replica's KV blocks, kept as extents: vLLM V1's block pool without touching single blocks.
+
+An extent is a stretch of blocks of one run in one copy, all held by equally many requests. Extents nobody holds
+stand in the replica's LRU queue, the deepest of a request first; eviction takes blocks from the first extent's deep
+end, which is the order in which vLLM frees and pops them. A request's unshared blocks are a mere count until it
+ends or is preempted. Equal blocks computed twice are two copies; a lookup takes the copy registered first.
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+from fastsim.cluster._index import coverage, note
+from fastsim.cluster._state import (
+    BLANK,
+    COPY_NEXT,
+    CURSOR,
+    CURSOR_BLK,
+    END,
+    EVICTED,
+    EXT_FREE,
+    EXT_TOP,
+    FAULT,
+    FREE,
+    FULL_EXT,
+    FULL_HITS,
+    FULL_HOLD,
+    FULL_TABLE,
+    HOLD_EXT,
+    HOLD_FREE,
+    HOLD_NEXT,
+    HOLD_START,
+    HOLD_TOP,
+    HOLDS,
+    KEY,
+    LOWER,
+    LRU_FIRST,
+    LRU_LAST,
+    LRU_NEXT,
+    LRU_PREV,
+    NONE,
+    OPEN,
+    PATH,
+    PREEMPTED,
+    REF,
+    REPLICAS,
+    RUNS,
+    SHARED,
+    START,
+    TABLE_USED,
+    TRACK,
+    TRACK_LIVE,
+    WHOLE,
+)
+from fastsim.cluster._table import drop, find_slot, get, put
+
+
+# --- extents and holds ---------------------------------------------------------------------------------------
+
+
+@kernel
+def _new_extent(s, key, start, end, ref):
+    """Make an extent; when the pool is used up, a fault is noted and row 0 abused, as the run ends anyway."""
+    pool = s.pool
+    ext = s.ext
+    e = pool[EXT_FREE]
+    if e != NONE:
+        pool[EXT_FREE] = ext[e, LRU_NEXT]
+    elif pool[EXT_TOP] < ext.shape[0]:
+        e = pool[EXT_TOP]
+        pool[EXT_TOP] = e + 1
+    else:
+        pool[FAULT] = FULL_EXT
+        e = 0
+    ext[e, START] = start
+    ext[e, END] = end
+    ext[e, REF] = ref
+    ext[e, LRU_NEXT] = NONE
+    ext[e, LRU_PREV] = NONE
+    ext[e, KEY] = key
+    ext[e, COPY_NEXT] = NONE
+    ext[e, LOWER] = NONE
+    return e
+
+
+@kernel(inline="always")
+def _free_extent(s, e):
+    s.ext[e, LRU_NEXT] = s.pool[EXT_FREE]
+    s.pool[EXT_FREE] = e
+
+
+@kernel
+def _hold(s, i, e, start):
+    """Put extent `e`, down to block `start`, on top of request i's holds."""
+    pool = s.pool
+    hold = s.hold
+    h = pool[HOLD_FREE]
+    if h != NONE:
+        pool[HOLD_FREE] = hold[h, HOLD_NEXT]
+    elif pool[HOLD_TOP] < hold.shape[0]:
+        h = pool[HOLD_TOP]
+        pool[HOLD_TOP] = h + 1
+    else:
+        pool[FAULT] = FULL_HOLD
+        h = 0
+    hold[h, HOLD_EXT] = e
+    hold[h, HOLD_START] = start
+    hold[h, HOLD_NEXT] = s.req[i, HOLDS]
+    s.req[i, HOLDS] = h
+
+
+# --- the LRU queue -------------------------------------------------------------------------------------------
+
+
+@kernel(inline="always")
+def _lru_append(s, r, e):
+    ext = s.ext
+    last = s.rep[r, LRU_LAST]
+    ext[e, LRU_PREV] = last
+    ext[e, LRU_NEXT] = NONE
+    if last == NONE:
+        s.rep[r, LRU_FIRST] = e
+    else:
+        ext[last, LRU_NEXT] = e
+    s.rep[r, LRU_LAST] = e
+    s.rep[r, FREE] += ext[e, END] - ext[e, START]
+
+
+@kernel(inline="always")
+def _lru_remove(s, r, e):
+    ext = s.ext
+    before = ext[e, LRU_PREV]
+    after = ext[e, LRU_NEXT]
+    if before == NONE:
+        s.rep[r, LRU_FIRST] = after
+    else:
+        ext[before, LRU_NEXT] = after
+    if after == NONE:
+        s.rep[r, LRU_LAST] = before
+    else:
+        ext[after, LRU_PREV] = before
+    s.rep[r, FREE] -= ext[e, END] - ext[e, START]
+
+
+# --- copies of a run -----------------------------------------------------------------------------------------
+
+
+@kernel
+def _add_copy(s, key, e):
+    """Append an extent to the copies of its key: registered last."""
+    ext = s.ext
+    first = get(s.table, key, NONE)
+    if first == NONE:
+        s.pool[TABLE_USED] += put(s.table, key, e)
+        if s.pool[TABLE_USED] * 2 > s.table.shape[0]:
+            s.pool[FAULT] = FULL_TABLE
+        return
+    while ext[first, COPY_NEXT] != NONE:
+        first = ext[first, COPY_NEXT]
+    ext[first, COPY_NEXT] = e
+
+
+@kernel
+def _remove_copy(s, e):
+    ext = s.ext
+    key = ext[e, KEY]
+    slot = find_slot(s.table, key)
+    at = s.table[slot, 1]
+    if at == e:
+        if ext[e, COPY_NEXT] == NONE:
+            s.pool[TABLE_USED] -= drop(s.table, key)
+        else:
+            s.table[slot, 1] = ext[e, COPY_NEXT]
+        return
+    while ext[at, COPY_NEXT] != e:
+        at = ext[at, COPY_NEXT]
+    ext[at, COPY_NEXT] = ext[e, COPY_NEXT]
+
+
+@kernel
+def _changed(s, key):
+    """Tell the router's index of a change to the copies of a key."""
+    if s.cfg[TRACK] == TRACK_LIVE:
+        note(s, key, coverage(s, get(s.table, key, NONE)))
+
+
+@kernel
+def _split(s, r, e, at):
+    """Split extent `e` at block `at`; returns the new extent with the lower blocks, `e` keeps the upper ones.
+
+    Whoever holds both finds the lower part by LOWER; in the LRU queue it follows `e`, being shallower.
+    """
+    ext = s.ext
+    lower = _new_extent(s, ext[e, KEY], ext[e, START], at, ext[e, REF])
+    ext[e, START] = at
+    ext[lower, LOWER] = ext[e, LOWER]
+    ext[e, LOWER] = lower
+    slot = find_slot(s.table, ext[e, KEY])  # into the list of copies just before `e`
+    before = s.table[slot, 1]
+    if before == e:
+        s.table[slot, 1] = lower
+    else:
+        while ext[before, COPY_NEXT] != e:
+            before = ext[before, COPY_NEXT]
+        ext[before, COPY_NEXT] = lower
+    ext[lower, COPY_NEXT] = e
+    if ext[e, REF] == 0:
+        after = ext[e, LRU_NEXT]
+        ext[lower, LRU_PREV] = e
+        ext[lower, LRU_NEXT] = after
+        ext[e, LRU_NEXT] = lower
+        if after == NONE:
+            s.rep[r, LRU_LAST] = lower
+        else:
+            ext[after, LRU_PREV] = lower
+    return lower
+
+
+# --- what the scheduler asks for -----------------------------------------------------------------------------
+
+
+@kernel
+def take_blocks(s, r, n):
+    """Allocate n of the replica's free blocks: blank ones first, then evict. The caller knows there are enough."""
+    rep = s.rep
+    rep[r, FREE] -= n
+    blank = rep[r, BLANK]
+    if n <= blank:
+        rep[r, BLANK] = blank - n
+    else:
+        rep[r, BLANK] = 0
+        _evict(s, r, n - blank)
+
+
+@kernel
+def _evict(s, r, n):
+    """Drop n cached blocks from the front of the LRU queue; FREE does not count them any more."""
+    ext = s.ext
+    rep = s.rep
+    while n > 0:
+        e = rep[r, LRU_FIRST]
+        size = ext[e, END] - ext[e, START]
+        key = ext[e, KEY]
+        if size > n and s.cfg[WHOLE] == 0:
+            ext[e, END] -= n
+            rep[r, EVICTED] += n
+            n = 0
+        else:
+            rep[r, FREE] += size  # which removing it takes off again
+            _lru_remove(s, r, e)
+            rep[r, EVICTED] += size
+            if size > n:
+                rep[r, BLANK] += size - n
+            n -= size
+            if key != NONE:
+                _remove_copy(s, e)
+            _free_extent(s, e)
+        if key != NONE:
+            _changed(s, key)
+
+
+@kernel
+def find_hits(s, r, i, limit):
+    """Look up request i's longest cached prefix of at most `limit` blocks.
+
+    Returns
+    -------
+    pieces, blocks, free : int
+        Rows of ``s.hits`` written (extent, from, to), blocks hit, and how many of them nobody holds.
+    """
+    req = s.req
+    replicas = s.cfg[REPLICAS]
+    path = req[i, PATH]
+    shared = min(limit, req[i, SHARED])
+    pieces = 0
+    free = 0
+    depth = 0
+    while depth < shared:
+        run = s.path[path]
+        length = s.run_len[run]
+        if depth + length > shared:
+            if s.cfg[WHOLE]:
+                return pieces, depth, free
+            length = shared - depth
+        got, pieces, free = _find_run(s, run * replicas + r, length, pieces, free)
+        depth += got
+        if got < length:
+            return pieces, depth, free
+        path += 1
+    if limit > depth and req[i, PREEMPTED] > 0 and depth == req[i, SHARED] and s.cfg[WHOLE] == 0:
+        key = (s.cfg[RUNS] + i) * replicas + r
+        got, pieces, free = _find_run(s, key, limit - depth, pieces, free)
+        depth += got
+    return pieces, depth, free
+
+
+@kernel
+def _find_run(s, key, length, pieces, free):
+    """Find the oldest copies of the first `length` blocks of a key, as far as there is no gap."""
+    ext = s.ext
+    hits = s.hits
+    first = get(s.table, key, NONE)
+    done = 0
+    while done < length:
+        e = first
+        upto = length  # where a copy older than the one found begins
+        while e != NONE and not (ext[e, START] <= done < ext[e, END]):
+            if ext[e, START] > done:
+                upto = min(upto, ext[e, START])
+            e = ext[e, COPY_NEXT]
+        if e == NONE:
+            break
+        upto = min(upto, ext[e, END])
+        if pieces >= hits.shape[0]:
+            s.pool[FAULT] = FULL_HITS
+            break
+        hits[pieces, 0] = e
+        hits[pieces, 1] = done
+        hits[pieces, 2] = upto
+        pieces += 1
+        if ext[e, REF] == 0:
+            free += upto - done
+        done = upto
+    return done, pieces, free
+
+
+@kernel
+def hold_hits(s, r, i, pieces):
+    """Hold the extents that `find_hits` found, splitting those hit in part."""
+    ext = s.ext
+    hits = s.hits
+    for k in range(pieces):
+        e = hits[k, 0]
+        start = hits[k, 1]
+        end = hits[k, 2]
+        if ext[e, START] < start:
+            _split(s, r, e, start)
+        if end < ext[e, END]:
+            e = _split(s, r, e, end)  # pieces further up lie in the part that keeps its number
+        if ext[e, REF] == 0:
+            _lru_remove(s, r, e)
+        ext[e, REF] += 1
+        _hold(s, i, e, start)
+
+
+@kernel
+def start_path(s, i, depth):
+    """Set request i's cursor at block `depth` of its path, from where its own blocks go on."""
+    req = s.req
+    path = req[i, PATH]
+    at = 0
+    end = min(depth, req[i, SHARED])
+    while at < end and at + s.run_len[s.path[path]] <= end:
+        at += s.run_len[s.path[path]]
+        path += 1
+    req[i, CURSOR] = path
+    req[i, CURSOR_BLK] = at
+    req[i, OPEN] = NONE
+
+
+@kernel
+def register(s, r, i, begin, end):
+    """Make request i's own blocks [begin, end), now full or to be filled in this step, visible to lookups.
+
+    Only those on shared runs; nobody else can ask for the others.
+    """
+    if s.cfg[WHOLE]:
+        _register_whole(s, r, i, end)
+        return
+    req = s.req
+    ext = s.ext
+    end = min(end, req[i, SHARED])
+    while begin < end:
+        run = s.path[req[i, CURSOR]]
+        base = req[i, CURSOR_BLK]
+        low = begin - base
+        high = min(end - base, s.run_len[run])
+        key = run * s.cfg[REPLICAS] + r
+        e = req[i, OPEN]
+        # Only the copy registered last may grow in place, or it would seem older than it is.
+        if e != NONE and ext[e, END] == low and ext[e, REF] == 1 and ext[e, COPY_NEXT] == NONE:
+            ext[e, END] = high
+        else:
+            e = _new_extent(s, key, low, high, 1)
+            _add_copy(s, key, e)
+            _hold(s, i, e, low)
+            req[i, OPEN] = e
+        _changed(s, key)
+        begin = base + high
+        if high == s.run_len[run]:
+            req[i, CURSOR] += 1
+            req[i, CURSOR_BLK] = begin
+            req[i, OPEN] = NONE
+
+
+@kernel
+def _register_whole(s, r, i, end):
+    """As `register`, but segments become visible only when whole, and only if the replica holds no copy yet."""
+    req = s.req
+    end = min(end, req[i, SHARED])
+    while req[i, CURSOR_BLK] < end:
+        run = s.path[req[i, CURSOR]]
+        length = s.run_len[run]
+        if req[i, CURSOR_BLK] + length > end:
+            return
+        key = run * s.cfg[REPLICAS] + r
+        if get(s.table, key, NONE) == NONE:
+            e = _new_extent(s, key, 0, length, 1)
+            _add_copy(s, key, e)
+            _hold(s, i, e, 0)
+            _changed(s, key)
+        req[i, CURSOR] += 1
+        req[i, CURSOR_BLK] += length
+
+
+@kernel
+def add_own_extent(s, r, i, begin, end, keep_for_request):
+    """Let go of request i's own blocks [begin, end) of its unshared run: cached, though only i could use them."""
+    key = NONE
+    if keep_for_request:
+        key = (s.cfg[RUNS] + i) * s.cfg[REPLICAS] + r
+    shared = s.req[i, SHARED]
+    e = _new_extent(s, key, begin - shared, end - shared, 0)
+    if key != NONE:
+        _add_copy(s, key, e)
+    _lru_append(s, r, e)
+
+
+@kernel
+def drop_holds(s, r, i):
+    """Let go of all extents request i holds, deepest first; returns their blocks."""
+    ext = s.ext
+    hold = s.hold
+    h = s.req[i, HOLDS]
+    blocks = 0
+    while h != NONE:
+        e = hold[h, HOLD_EXT]
+        while True:
+            blocks += ext[e, END] - ext[e, START]
+            ext[e, REF] -= 1
+            lower = ext[e, LOWER]
+            last = ext[e, START] == hold[h, HOLD_START]
+            if ext[e, REF] == 0:
+                _lru_append(s, r, e)
+            if last:
+                break
+            e = lower
+        following = hold[h, HOLD_NEXT]
+        hold[h, HOLD_NEXT] = s.pool[HOLD_FREE]
+        s.pool[HOLD_FREE] = h
+        h = following
+    s.req[i, HOLDS] = NONE
+    return blocks

@@ -1,0 +1,219 @@
+"""The event loop: arrivals, the router's view, and the replicas' next events in a tournament tree.
+
+At one instant all steps that end come first, then the router's refresh, then arrivals in file order, then the steps
+that start. An event's key is 2 ps for an end and 2 ps + 1 for a start, so that comparing integers gives this order.
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+from fastsim.cluster import engine
+from fastsim.cluster._index import longest_match, lowest_bit, rebuild
+from fastsim.cluster._queues import append_waiting
+from fastsim.cluster._state import (
+    ARRIVAL,
+    BAD_ROUTE,
+    BITS,
+    BLOCK,
+    BUDGET,
+    DECODING,
+    FAULT,
+    FS,
+    KIND,
+    LAZY,
+    MAX_SEQS,
+    N_RUNNING,
+    N_WAITING,
+    NEEDS,
+    NEEDS_MATCH,
+    NEEDS_WORK,
+    NEVER,
+    OUTPUT,
+    PATH,
+    PERIOD_PS,
+    PROMPT,
+    PS,
+    REPLICA,
+    RUN,
+    SHARED,
+    STEPS,
+    TAKEN,
+    TRACK,
+    TRACK_LIVE,
+    TRACK_PERIODIC,
+)
+from fastsim.cluster._step_time import steps_until
+
+
+# --- the tournament ------------------------------------------------------------------------------------------
+
+
+@kernel(inline="always")
+def _replay(s, r):
+    """Play the matches of replica r again, from its leaf to the root."""
+    tree = s.tree
+    key = s.key
+    at = (r + (tree.shape[0] >> 1)) >> 1
+    while at > 0:
+        left = tree[2 * at]
+        right = tree[2 * at + 1]
+        tree[at] = left if key[left] <= key[right] else right
+        at >>= 1
+
+
+# --- what the router sees ------------------------------------------------------------------------------------
+
+
+@kernel
+def _catch_up(s, r, now):
+    """Take the blocks of all steps of replica r's run that have started before `now`; returns whether any was due."""
+    rep = s.rep
+    if rep[r, KIND] != RUN or rep[r, LAZY] == 0:
+        return False
+    steps = engine.boundary_from(s, r, now)
+    if steps <= rep[r, TAKEN]:
+        return False
+    engine.take_until(s, r, steps)
+    return True
+
+
+@kernel
+def _work_now(s, r, now):
+    """Tokens that replica r has still to compute: those of steps that ended by `now` count as computed."""
+    rep = s.rep
+    if rep[r, KIND] != RUN:
+        return s.work[r]
+    wait_fs = (now - rep[r, PS] + 1) * 1000 - rep[r, FS]
+    steps = min(steps_until(rep[r, engine.ALPHA], rep[r, engine.BETA], wait_fs) - 1, rep[r, STEPS])
+    return s.work[r] - steps * rep[r, DECODING]
+
+
+@kernel
+def _match(s, i, best):
+    """Longest match of request i's prompt over all replicas, as the index knows it; returns blocks."""
+    return longest_match(s, s.req[i, PATH], min(s.req[i, PROMPT] // s.cfg[BLOCK], s.req[i, SHARED]), best)
+
+
+@kernel
+def _live_match(s, i, best, now):
+    """As `_match`, on the caches as they are now.
+
+    Runs under way take their blocks late, so the index may show too much, never too little: bring the best replicas
+    up to now and match again until nothing moves.
+    """
+    while True:
+        blocks = _match(s, i, best)
+        if blocks == 0:
+            return 0
+        moved = False
+        for word in range(best.shape[0]):
+            left = best[word]
+            while left:
+                moved |= _catch_up(s, word * BITS + lowest_bit(left), now)
+                left &= left - 1
+        if not moved:
+            return blocks
+
+
+@kernel
+def _look(s, view, i, now):
+    """Fill the view for request i."""
+    needs = s.cfg[NEEDS]
+    live = s.cfg[TRACK] != TRACK_PERIODIC
+    if live and needs & NEEDS_WORK:
+        for r in range(view.work.shape[0]):
+            view.work[r] = _work_now(s, r, now)
+    if needs & NEEDS_MATCH:
+        blocks = _live_match(s, i, view.best, now) if s.cfg[TRACK] == TRACK_LIVE else _match(s, i, view.best)
+        view.prompt[0] = blocks * s.cfg[BLOCK]
+    view.prompt[1] = s.req[i, PROMPT]
+
+
+@kernel
+def _refresh(s, view, now):
+    """Take a snapshot for a periodic view."""
+    needs = s.cfg[NEEDS]
+    for r in range(s.load.shape[0]):
+        view.load[r] = s.load[r]
+        if needs & NEEDS_WORK:
+            view.work[r] = _work_now(s, r, now)
+        if needs & NEEDS_MATCH:
+            _catch_up(s, r, now)
+    if needs & NEEDS_MATCH:
+        rebuild(s)
+
+
+# --- events --------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _dispatch(s, view, route, i, now):
+    """Route request i and put it into its replica's queue."""
+    _look(s, view, i, now)
+    r = route(view, i)
+    if r < 0 or r >= s.load.shape[0]:
+        s.pool[FAULT] = BAD_ROUTE
+        r = 0
+    rep = s.rep
+    s.req[i, REPLICA] = r
+    s.load[r] += 1
+    s.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT] - 1
+    admissible = rep[r, N_WAITING] == 0 and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
+    append_waiting(s, r, i)
+    if s.key[r] == NEVER:
+        rep[r, PS] = now
+        rep[r, FS] = 0
+        s.key[r] = 2 * now + 1
+        _replay(s, r)
+    elif rep[r, KIND] == RUN and admissible and rep[r, DECODING] < s.cfg[BUDGET]:
+        engine.shorten(s, r, now)
+        _replay(s, r)
+
+
+@kernel
+def _pass_event(s, r, limit):
+    """Handle replica r's next event; a step that would start at or after `limit` is left for later."""
+    rep = s.rep
+    if s.key[r] & 1 == 0:
+        engine.end(s, r)
+        if rep[r, N_RUNNING] == 0 and rep[r, N_WAITING] == 0:
+            s.key[r] = NEVER
+        elif rep[r, PS] < limit:
+            engine.start(s, r)
+        else:
+            s.key[r] = 2 * rep[r, PS] + 1
+    else:
+        engine.start(s, r)
+    _replay(s, r)
+
+
+@kernel(signature="int64(State, RouterView, Route)")
+def run(s, view, route):
+    """Simulate until the last request is done or a fault is noted; returns the number of events."""
+    n = s.req.shape[0]
+    period = s.cfg[PERIOD_PS]
+    seen = -1  # instant of the last refresh
+    events = 0
+    i = 0
+    while s.pool[FAULT] == 0:
+        limit = NEVER >> 1  # of the next thing that is no replica's event
+        refresh = False
+        if i < n:
+            limit = s.req[i, ARRIVAL]
+            if s.cfg[TRACK] == TRACK_PERIODIC and limit // period * period > seen:
+                limit = limit // period * period
+                refresh = True
+        r = s.tree[1]
+        while s.key[r] <= 2 * limit and s.key[r] != NEVER:
+            _pass_event(s, r, limit)
+            events += 1
+            r = s.tree[1]
+        if i == n:
+            return events
+        if refresh:
+            _refresh(s, view, limit)
+            seen = limit
+        else:
+            _dispatch(s, view, route, i, limit)
+            i += 1
+    return events

@@ -1,0 +1,119 @@
+"""The state of a simulated cluster: a few flat arrays, and the names of their columns.
+
+One row a request, one a replica, one an extent of cached blocks; everything is int64. Kernels take the whole
+`State` as one pointer and change the arrays' contents in place.
+
+Time is exact: a clock is a number of picoseconds plus a remainder of 0-999 femtoseconds, step times are whole
+femtoseconds, so stepping one by one and jumping many steps in closed form add up to the same integers.
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import struct
+
+NEVER = 1 << 62  # event key of a replica that waits for nothing
+NONE = -1  # no request, no extent, no hold
+BITS = 62  # replicas a mask word holds: signed words stay positive, compiled and in plain Python
+
+# State.cfg
+BLOCK, BUDGET, MAX_SEQS, WATERMARK = 0, 1, 2, 3  # tokens a block, tokens a step, requests running, blocks kept back
+RESERVE, WHOLE, FAST = 4, 5, 6  # take the output's blocks at admission; cache whole segments only; jump over decode runs
+RUNS, REPLICAS, TRACK = 7, 8, 9  # shared runs, replicas, how the router's index follows the caches
+PERIOD_PS = 10  # age limit of a periodic view
+NEEDS = 11  # what the policy reads, bits below
+N_CFG = 12
+
+NEEDS_WORK, NEEDS_MATCH = 1, 2  # bits of NEEDS
+TRACK_OFF, TRACK_LIVE, TRACK_PERIODIC = 0, 1, 2  # values of TRACK
+
+# State.req: given
+ARRIVAL, PROMPT, OUTPUT = 0, 1, 2  # ps, tokens, tokens
+PATH, SHARED = 3, 4  # first entry in State.path; blocks on runs that other requests share
+# State.req: results
+REPLICA, FIRST, DONE, HIT, PREEMPTED = 5, 6, 7, 8, 9  # index, ps, ps, tokens at first admission, times
+# State.req: while it lives
+COMPUTED, GENERATED = 10, 11  # tokens in the KV cache (behind, while decoding); tokens produced (behind, while decoding)
+QUEUE_NEXT, QUEUE_PREV = 12, 13  # the running list or the waiting queue
+HOLDS = 14  # head of its list of holds, deepest first
+OPEN = 15  # extent that its next registered block may extend
+OWN_FROM = 16  # blocks from here on are its own and in no extent
+CURSOR, CURSOR_BLK = 17, 18  # run of its path that grows next, and the depth at which that run starts
+ALLOCATED = 19  # blocks taken at admission, where the output is reserved
+ORDER = 20  # admission number: the running list is in this order
+FINISH_AT = 21  # decode step of its replica after which it is done
+SHARER_NEXT = 22  # next request of the replica that generates shared blocks
+SCHEDULED = 23  # tokens it got in the step under way
+N_REQ = 24
+
+# State.rep
+PS, FS = 0, 1  # clock at the last boundary
+KIND = 2  # what is under way, values below
+STEPS, ALPHA, BETA = 3, 4, 5  # of the run under way: length, first step's time, growth (fs)
+TAKEN = 6  # steps of the run whose blocks are taken already
+LAZY = 7  # whether the rest of the run may evict blocks that a router could see
+BLANK, FREE = 8, 9  # blocks without content; blocks nobody holds, blank ones included
+LRU_FIRST, LRU_LAST = 10, 11  # extents nobody holds, next to be evicted first
+RUN_FIRST, RUN_LAST, N_RUNNING = 12, 13, 14
+WAIT_FIRST, WAIT_LAST, N_WAITING = 15, 16, 17
+DECODING, CONTEXT = 18, 19  # requests that decode; sum of their contexts at the next step
+TICK = 20  # decode steps made so far
+PREFILLING = 21  # first request of the running list that does not decode yet
+ADMITTED = 22  # admission numbers given
+SHARERS = 23  # head of the list of decoding requests that generate shared blocks
+DURATION = 24  # fs, of a single step under way
+N_TOKENS = 25  # prefill tokens of the step under way
+BUSY_PS, BUSY_FS, EVICTED, N_STEPS, COMPUTED_TOK, PREEMPTIONS, FINISHED = 26, 27, 28, 29, 30, 31, 32
+N_REP = 33
+
+IDLE, STEP, RUN = 0, 1, 2  # values of KIND
+
+# State.ext: blocks [START, END) of one copy of a run on one replica
+START, END = 0, 1
+REF = 2  # running requests that hold it
+LRU_NEXT, LRU_PREV = 3, 4
+KEY = 5  # run * replicas + replica, or NONE if nobody can ever look it up
+COPY_NEXT = 6  # next extent of the same key, in the order of registration
+LOWER = 7  # the part split off its lower end last
+N_EXT = 8  # eight integers: one cache line
+
+# State.hold: a request holds extents from `HOLD_EXT` down its LOWER chain to the one that starts at HOLD_START
+HOLD_EXT, HOLD_START, HOLD_NEXT = 0, 1, 2
+
+# State.pool
+EXT_TOP, EXT_FREE, HOLD_TOP, HOLD_FREE, TABLE_USED, SEEN_USED, FAULT = 0, 1, 2, 3, 4, 5, 6
+N_POOL = 8
+NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS, BAD_ROUTE = 0, 1, 2, 3, 4, 5
+
+
+State = struct(
+    "State",
+    {
+        "cfg": "int64[::1]",  # [N_CFG]
+        "coef": "int64[:, ::1]",  # [pieces, 9], step time, as are the next two
+        "knot_ptr": "int64[::1]",  # [pieces + 1]
+        "knots": "int64[:, ::1]",  # [knots, 3]
+        "req": "int64[:, ::1]",  # [requests, N_REQ]
+        "path": "int64[::1]",  # shared runs of all prompts, each prompt's from its PATH on
+        "run_len": "int64[::1]",  # [shared runs], blocks
+        "rep": "int64[:, ::1]",  # [replicas, N_REP]
+        "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
+        "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
+        "load": "int64[::1]",  # [replicas], requests in flight
+        "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
+        "heap": "int64[:, :, ::1]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
+        "heap_len": "int64[::1]",  # [replicas]
+        "phase": "int64[:, ::1]",  # [replicas, block], decoding requests by the tick at which they need a block
+        "ext": "int64[:, ::1]",  # [extents, N_EXT]
+        "hold": "int64[:, ::1]",  # [holds, 3]
+        "table": "int64[:, ::1]",  # [slots, 2], key + 1 -> first extent
+        "hits": "int64[:, ::1]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
+        "pool": "int64[::1]",  # [N_POOL], what of `ext`, `hold` and the tables is used
+        "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
+        "seen": "int64[:, ::1]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
+    },
+)
+
+
+def table_slots(entries: int) -> int:
+    """Slots of a hash table for `entries` keys: a power of two, at most half full."""
+    return 1 << max(4, (2 * entries - 1).bit_length())

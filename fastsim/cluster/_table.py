@@ -1,0 +1,62 @@
+"""Kernels of a hash table from non-negative keys to non-negative values: open addressing, linear probing.
+
+Rows are (key + 1, value), 0 marks an empty slot, the number of slots is a power of two. Deletion shifts later
+entries back instead of leaving marks, so that a table that lives long stays as fast as a new one.
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+
+
+@kernel(inline="always")
+def _home(table, key):
+    """Slot where `key` belongs: multiplicative hashing of 31 folded bits, which no integer type overflows."""
+    folded = (key ^ (key >> 31)) & 0x7FFFFFFF
+    return ((folded * 2654435769) >> 15) & (table.shape[0] - 1)
+
+
+@kernel(inline="always")
+def find_slot(table, key):
+    """Slot of `key`, or of the gap where it would go."""
+    last = table.shape[0] - 1
+    slot = _home(table, key)
+    while table[slot, 0] != 0 and table[slot, 0] != key + 1:
+        slot = (slot + 1) & last
+    return slot
+
+
+@kernel(inline="always")
+def get(table, key, default):
+    """Value of `key`, or `default`."""
+    slot = find_slot(table, key)
+    return table[slot, 1] if table[slot, 0] != 0 else default
+
+
+@kernel
+def put(table, key, value):
+    """Set `key`; returns how many entries that adds (0 or 1). The caller keeps the table at most half full."""
+    slot = find_slot(table, key)
+    added = 1 if table[slot, 0] == 0 else 0
+    table[slot, 0] = key + 1
+    table[slot, 1] = value
+    return added
+
+
+@kernel
+def drop(table, key):
+    """Remove `key`; returns how many entries that removes (0 or 1)."""
+    last = table.shape[0] - 1
+    gap = find_slot(table, key)
+    if table[gap, 0] == 0:
+        return 0
+    slot = (gap + 1) & last
+    while table[slot, 0] != 0:
+        # An entry may move back into the gap unless its home lies after the gap, cyclically.
+        if ((slot - _home(table, table[slot, 0] - 1)) & last) >= ((slot - gap) & last):
+            table[gap, 0] = table[slot, 0]
+            table[gap, 1] = table[slot, 1]
+            gap = slot
+        slot = (slot + 1) & last
+    table[gap, 0] = 0
+    return 1

@@ -1,0 +1,130 @@
+"""The arrays a run needs: made from a workload, its compiled prompts and a cluster, sized by capacity and requests.
+
+Nothing grows with replicas times distinct blocks. The pools of extents and holds start small and are doubled when a
+run reports that one is full; the run is then repeated from the start, with the same outcome.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastsim.cluster import _state as st
+from fastsim.cluster.config import Cluster
+from fastsim.cluster.prefix import Prompts
+from fastsim.errors import InputError
+from fastsim.workloads import Workload
+
+PS_PER_S = 1e12
+_PS_RANGE_S = 1e6  # arrivals later than this (11 days) leave too little room for event keys
+
+
+def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
+    """First guess of the pools' sizes."""
+    n = len(prompts.full_blk)
+    blocks = cluster.replicas * cluster.kv_blocks
+    entries = min(cluster.replicas * len(prompts.run_blk), blocks)
+    return {
+        "ext": min(blocks, 4 * len(prompts.path) + 2 * n) + 16,
+        "hold": min(len(prompts.path) + n, 1 << 16) + 16,
+        "table": entries + 16,
+        "hits": int(np.diff(prompts.path_ptr).max(initial=0)) + 64,
+    }
+
+
+def new_state(
+    workload: Workload, prompts: Prompts, cluster: Cluster, needs: int, track: int, period_ps: int, pool: dict[str, int]
+) -> st.State:
+    """Make the state at time 0: empty replicas, no request arrived.
+
+    Raises
+    ------
+    InputError
+        If a request can never fit a replica's KV cache, or an arrival is too far out.
+    """
+    _require_fitting(workload, cluster)
+    n, replicas, block = len(workload.arrival_s), cluster.replicas, cluster.block
+    coef, knot_ptr, knots = cluster.steps.compiled(
+        step_tok=cluster.batch_tok, step_seqs=cluster.seqs, context_tok=_longest_tok(workload)
+    )
+    leaves = 1 << max(1, (replicas - 1).bit_length())
+    words = -(-replicas // st.BITS)
+    runs = len(prompts.run_blk)
+    return st.State(
+        cfg=_configuration(cluster, runs, needs, track, period_ps),
+        coef=coef,
+        knot_ptr=knot_ptr,
+        knots=knots,
+        req=_requests(workload, prompts),
+        path=prompts.path,
+        run_len=prompts.run_blk,
+        rep=_replicas(cluster),
+        key=np.full(leaves, st.NEVER, np.int64),
+        tree=np.concatenate((np.zeros(leaves, np.int64), np.arange(leaves))),
+        load=np.zeros(replicas, np.int64),
+        work=np.zeros(replicas, np.int64),
+        heap=np.empty((replicas, min(cluster.seqs, n), 2), np.int64),
+        heap_len=np.zeros(replicas, np.int64),
+        phase=np.zeros((replicas, block), np.int64),
+        ext=np.empty((pool["ext"], st.N_EXT), np.int64),
+        hold=np.empty((pool["hold"], 3), np.int64),
+        table=np.zeros((st.table_slots(pool["table"]), 2), np.int64),
+        hits=np.empty((pool["hits"], 3), np.int64),
+        pool=np.array([0, st.NONE, 0, st.NONE, 0, 0, st.NO_FAULT, 0], np.int64),
+        mask=np.zeros((runs if track else 0, 2 * words), np.int64),
+        seen=np.zeros((st.table_slots(pool["table"] if track else 1), 2), np.int64),
+    )
+
+
+def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_ps: int) -> np.ndarray:
+    lecture = int(cluster.engine == "lecture")
+    cfg = np.zeros(st.N_CFG, np.int64)
+    cfg[[st.BLOCK, st.BUDGET, st.MAX_SEQS, st.WATERMARK]] = (
+        cluster.block,
+        cluster.batch_tok,
+        cluster.seqs,
+        cluster.watermark_blocks,
+    )
+    cfg[[st.RESERVE, st.WHOLE, st.FAST]] = lecture, lecture, int(cluster.fast_forward)
+    cfg[[st.RUNS, st.REPLICAS, st.TRACK, st.PERIOD_PS, st.NEEDS]] = runs, cluster.replicas, track, period_ps, needs
+    return cfg
+
+
+def _requests(workload: Workload, prompts: Prompts) -> np.ndarray:
+    req = np.zeros((len(workload.arrival_s), st.N_REQ), np.int64)
+    req[:, st.ARRIVAL] = np.rint(workload.arrival_s * PS_PER_S)
+    req[:, st.PROMPT] = workload.prompt_tok
+    req[:, st.OUTPUT] = workload.output_tok
+    req[:, st.PATH] = prompts.path_ptr[:-1]
+    req[:, st.SHARED] = prompts.shared_blk
+    req[:, [st.HOLDS, st.OPEN]] = st.NONE
+    return req
+
+
+def _replicas(cluster: Cluster) -> np.ndarray:
+    rep = np.zeros((cluster.replicas, st.N_REP), np.int64)
+    rep[:, [st.BLANK, st.FREE]] = cluster.kv_blocks
+    for column in (st.LRU_FIRST, st.LRU_LAST, st.RUN_FIRST, st.RUN_LAST, st.WAIT_FIRST, st.WAIT_LAST):
+        rep[:, column] = st.NONE
+    rep[:, [st.PREFILLING, st.SHARERS]] = st.NONE
+    return rep
+
+
+def _longest_tok(workload: Workload) -> int:
+    return int((workload.prompt_tok + workload.output_tok).max(initial=1))
+
+
+def _require_fitting(workload: Workload, cluster: Cluster) -> None:
+    if len(workload.arrival_s) == 0:
+        raise InputError("workload: it has no requests; it must have at least 1")
+    held = workload.prompt_tok + workload.output_tok
+    if cluster.engine == "vllm":
+        held = held - 1  # the last token is never computed; the lecture reserves room for it all the same
+    too_large = np.flatnonzero(-(-held // cluster.block) > cluster.kv_blocks)
+    if len(too_large):
+        i = int(too_large[0])
+        raise InputError(
+            f"workload: request {i} ({workload.prompt_tok[i]} prompt + {workload.output_tok[i]} output tokens) can never "
+            f"fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); raise kv_tok or leave them out"
+        )
+    if workload.arrival_s[-1] > _PS_RANGE_S:
+        raise InputError(f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; the last must be at most {_PS_RANGE_S:g} s")

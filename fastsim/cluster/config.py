@@ -1,0 +1,137 @@
+"""What a cluster is: replicas of a model on GPUs, and the engine that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastsim.cluster.step_time import StepTime
+from fastsim.errors import InputError, nearest
+from fastsim.hardware import engine_limits, kv_capacity_tok
+
+ENGINES = ("vllm", "lecture")
+LECTURE_BATCH_TOK, LECTURE_SEQS = 2048, 256  # lecture/parameters: chunk budget and requests running
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of equal replicas.
+
+    Parameters
+    ----------
+    replicas : int
+        How many, at least 1.
+    model, gpu : str
+        Names in the catalogues (`fastsim models`, `fastsim hardware`).
+    tp : int
+        GPUs a replica is spread over.
+    engine : {"vllm", "lecture"}
+        vLLM V1's scheduler, or the lecture's simplification: block size 1, whole segments cached, private segments
+        freed at the end, output reserved at admission.
+    step_time : StepTime or mapping or str, optional
+        How long a step takes; by default the roofline of `gpu` and `model`. See `StepTime.of`.
+    block_tok : int, optional
+        Tokens a KV block, default 16 (1 with the lecture's engine).
+    kv_tok : int, optional
+        KV capacity in tokens; by default what `gpu` leaves beside the weights.
+    max_batch_tok, max_seqs : int, optional
+        Tokens and requests a step; by default vLLM's for the GPU (2,048 and 256 with the lecture's engine).
+    watermark : float
+        Share of the blocks kept free at admission while anything runs, in [0, 1).
+    fast_forward : bool
+        Take decode runs in one jump. Off gives the same results, step by step.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or a value out of range.
+    """
+
+    replicas: int = 4
+    model: str = "mistral-7b"
+    gpu: str = "a6000"
+    tp: int = 1
+    engine: str = "vllm"
+    step_time: StepTime | Mapping[str, Any] | str | None = None
+    block_tok: int | None = None
+    kv_tok: int | None = None
+    max_batch_tok: int | None = None
+    max_seqs: int | None = None
+    watermark: float = 0.0
+    fast_forward: bool = True
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise InputError(f"cluster: engine = {self.engine!r} is not known; {nearest(self.engine, ENGINES)}")
+        lecture = self.engine == "lecture"
+        limits = (LECTURE_BATCH_TOK, LECTURE_SEQS) if lecture else engine_limits(self.gpu)
+        self._default("step_time", lambda: StepTime.roofline(self.gpu, self.model, self.tp))
+        self._set("step_time", StepTime.of(self.step_time))  # pyright: ignore[reportArgumentType]
+        self._default("block_tok", lambda: 1 if lecture else 16)
+        self._default("kv_tok", lambda: kv_capacity_tok(self.gpu, self.model, self.tp))
+        self._default("max_batch_tok", lambda: limits[0])
+        self._default("max_seqs", lambda: min(limits[1], self.batch_tok))
+        for name in ("replicas", "block_tok", "kv_tok", "max_batch_tok", "max_seqs"):
+            self._require_count(name)
+        if lecture and self.block_tok != 1:
+            raise InputError(f"cluster: block_tok = {self.block_tok} is not allowed; the lecture's engine has block size 1")
+        if self.kv_blocks < 1:
+            raise InputError(f"cluster: kv_tok = {self.kv_tok} is not allowed; it must hold a block of {self.block_tok} tokens")
+        if self.batch_tok < self.seqs:
+            raise InputError(
+                f"cluster: max_batch_tok = {self.batch_tok} is not allowed; it must be at least max_seqs ({self.seqs}), "
+                "so that every running request can get a token"
+            )
+        if not 0.0 <= self.watermark < 1.0:
+            raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _default(self, name: str, make: Any) -> None:
+        if getattr(self, name) is None:
+            self._set(name, make())
+
+    def _require_count(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"cluster: {name} = {value!r} is not allowed; it must be a whole number, at least 1")
+        self._set(name, int(value))
+
+    @property
+    def steps(self) -> StepTime:
+        """The step time."""
+        assert isinstance(self.step_time, StepTime)
+        return self.step_time
+
+    @property
+    def block(self) -> int:
+        """Tokens a KV block."""
+        assert self.block_tok is not None
+        return self.block_tok
+
+    @property
+    def kv_blocks(self) -> int:
+        """KV blocks of a replica."""
+        assert self.kv_tok is not None
+        return self.kv_tok // self.block
+
+    @property
+    def batch_tok(self) -> int:
+        """Tokens a step may compute."""
+        assert self.max_batch_tok is not None
+        return self.max_batch_tok
+
+    @property
+    def seqs(self) -> int:
+        """Requests a replica may run at once."""
+        assert self.max_seqs is not None
+        return self.max_seqs
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks kept free at admission; as in vLLM, the share is of all blocks, its reserved null block included."""
+        return int(self.watermark * (self.kv_blocks + 1))

@@ -1,0 +1,56 @@
+"""Policies that follow the prefix cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from fastsim.cluster.routers.registry import router
+from fastsim.cluster.routers.view import least, least_of, match_share, smallest_and_largest
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `affinity_threshold`."""
+
+    theta: Share = 0.5  # share of the prompt that must be cached for affinity to win
+
+
+class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `cache_aware_guard`; the defaults are the lecture's (section 2.5)."""
+
+    theta: Share = 0.5
+    abs_threshold: NotNegative = 8.0  # requests in flight between the most and the least loaded replica
+    rel_threshold: NotNegative = 1.5  # their ratio
+
+
+@router("prefix_affinity", needs=["match"])
+def prefix_affinity(view, request):
+    """Always the longest match; ties to the fewest requests in flight, then to the lowest index."""
+    return least_of(view.load, view.best)
+
+
+@router("affinity_threshold", needs=["match"], params=Threshold)
+def affinity_threshold(view, request):
+    """The longest match if its share of the prompt is above theta, else the least loaded replica."""
+    if match_share(view.prompt) > view.params[0]:
+        return least_of(view.load, view.best)
+    return least(view.load)
+
+
+@router("cache_aware_guard", needs=["match"], params=Guard)
+def cache_aware_guard(view, request):
+    """As affinity_threshold, but the least loaded replica while loads are out of balance.
+
+    Out of balance: the most loaded has more than `abs_threshold` requests in flight more than the least loaded, and
+    more than `rel_threshold` times as many. The idea of SGLang's router, as the lecture simplifies it.
+    """
+    low, high = smallest_and_largest(view.load)
+    if high - low > view.params[1] and high > view.params[2] * low:
+        return least(view.load)
+    if match_share(view.prompt) > view.params[0]:
+        return least_of(view.load, view.best)
+    return least(view.load)

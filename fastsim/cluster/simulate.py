@@ -1,0 +1,192 @@
+"""One call: a workload on a cluster behind a router, every request's record and a summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsim.cluster import _state as st
+from fastsim.cluster._loop import run
+from fastsim.cluster._workspace import new_state, sizes
+from fastsim.cluster.config import Cluster
+from fastsim.cluster.prefix import Prompts, compile_prompts
+from fastsim.cluster.routers import get
+from fastsim.cluster.routers.view import View
+from fastsim.cluster.summary import cached_copies, summarise
+from fastsim.errors import InputError
+from fastsim.rng import stream
+from fastsim.workloads import Workload
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PERIODIC = re.compile(r"periodic\(\s*([0-9.eE+-]+)\s*\)")
+_POOLS = {st.FULL_EXT: "ext", st.FULL_HOLD: "hold", st.FULL_TABLE: "table", st.FULL_HITS: "hits"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind.
+
+    Parameters
+    ----------
+    columns : dict of str to array
+        Of `requests`.
+    replicas : dict of str to array
+        Totals a replica: busy_s, steps, computed_tok, preemptions, evicted_blocks, requests.
+    copies : float
+        Cached tokens at the end over distinct cached tokens.
+    events : int
+        Events handled: steps with prefills, and runs of decode steps.
+    warmup_s : float
+        Requests that arrive before this instant are left out of the summary.
+    """
+
+    columns: dict[str, np.ndarray]
+    replicas: dict[str, np.ndarray]
+    copies: float
+    events: int
+    warmup_s: float
+
+    @cached_property
+    def requests(self) -> pl.DataFrame:
+        """One row a request: request, arrival_s, replica, first_token_s, done_s, prompt_tok, output_tok, hit_tok, preemptions."""
+        import polars as pl
+
+        return pl.DataFrame(self.columns)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Latencies, cache use, balance and throughput; see `fastsim.cluster.summary`."""
+        return summarise(self)
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster,
+    router: str = "round_robin",
+    router_params: Mapping[str, Any] | None = None,
+    *,
+    view: str = "live",
+    seed: int = 0,
+    replicate: int = 0,
+    warmup_s: float = 0.0,
+) -> Result:
+    """Serve a workload on a cluster behind a router.
+
+    Parameters
+    ----------
+    workload : Workload
+        From `fastsim.workloads.load` or `make`.
+    cluster : Cluster
+    router : str
+        A registered policy, see `fastsim.routers()`.
+    router_params : mapping, optional
+        The policy's parameters.
+    view : str
+        What the router sees: "live", or "periodic(T)" for a snapshot every T seconds.
+    seed, replicate : int
+        Of the routing stream; the workload has its own.
+    warmup_s : float
+        Leave requests that arrive before this instant out of the summary.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    InputError
+        Before anything runs, if a name is unknown, a value out of range or a request can never fit.
+    """
+    policy = get(router)
+    params = policy.values(router_params)
+    period_ps = _period_ps(view)
+    if not 0.0 <= warmup_s < np.inf:
+        raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
+    needs = st.NEEDS_WORK * ("work" in policy.needs) + st.NEEDS_MATCH * ("match" in policy.needs)
+    track = st.TRACK_PERIODIC if period_ps else st.TRACK_LIVE if "match" in policy.needs else st.TRACK_OFF
+    prompts = _compiled(workload, cluster)
+    pool = sizes(prompts, cluster)
+    while True:
+        state = new_state(workload, prompts, cluster, needs, track, period_ps, pool)
+        seen = _new_view(state, params, stream(seed, replicate, "routing"), private=bool(period_ps))
+        events = run(state, seen, policy.policy)
+        fault = int(state.pool[st.FAULT])
+        if fault == st.NO_FAULT:
+            return _result(workload, cluster, prompts, state, int(events), warmup_s)
+        if fault == st.BAD_ROUTE:
+            raise InputError(f"router {router!r} chose a replica that does not exist; it must return 0 to {cluster.replicas - 1}")
+        pool[_POOLS[fault]] *= 2
+
+
+def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
+    """Compile all that a simulation with these routers needs, so that workers find it ready."""
+    from fastsim.workloads import make
+
+    workload = make("long_documents", requests=3)
+    for router in routers:
+        for engine in ("lecture",):
+            simulate(workload, Cluster(1, engine=engine), router)
+
+
+def _period_ps(view: str) -> int:
+    """Period of a periodic view in picoseconds; 0 for the live view."""
+    if view == "live":
+        return 0
+    found = _PERIODIC.fullmatch(view)
+    period_ps = round(float(found[1]) * 1e12) if found else 0
+    if period_ps < 1:
+        raise InputError(f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T seconds, T > 0")
+    return period_ps
+
+
+def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
+    """The workload's prompts for the cluster's block size, compiled once and kept with the workload."""
+    kept = workload.__dict__.setdefault("_compiled", {})
+    key = (cluster.engine, cluster.block)
+    if key not in kept:
+        kept[key] = compile_prompts(workload, cluster.block, segments=cluster.engine == "lecture")
+    return kept[key]
+
+
+def _new_view(state: Any, params: np.ndarray, rng: np.ndarray, *, private: bool) -> Any:
+    replicas = len(state.load)
+    return View(
+        load=np.zeros(replicas, np.int64) if private else state.load,
+        work=np.zeros(replicas, np.int64),
+        best=np.zeros(state.mask.shape[1] // 2, np.int64),
+        prompt=np.zeros(2, np.int64),
+        params=params,
+        memory=np.zeros(8, np.int64),
+        rng=rng,
+    )
+
+
+def _result(workload: Workload, cluster: Cluster, prompts: Prompts, state: Any, events: int, warmup_s: float) -> Result:
+    req, rep = state.req, state.rep
+    columns = {
+        "request": np.arange(len(req)),
+        "arrival_s": workload.arrival_s,
+        "replica": req[:, st.REPLICA].copy(),
+        "first_token_s": req[:, st.FIRST] * 1e-12,
+        "done_s": req[:, st.DONE] * 1e-12,
+        "prompt_tok": workload.prompt_tok,
+        "output_tok": workload.output_tok,
+        "hit_tok": req[:, st.HIT].copy(),
+        "preemptions": req[:, st.PREEMPTED].copy(),
+    }
+    replicas = {
+        "busy_s": rep[:, st.BUSY_PS] * 1e-12,
+        "steps": rep[:, st.N_STEPS].copy(),
+        "computed_tok": rep[:, st.COMPUTED_TOK].copy(),
+        "preemptions": rep[:, st.PREEMPTIONS].copy(),
+        "evicted_blocks": rep[:, st.EVICTED].copy(),
+        "requests": rep[:, st.FINISHED].copy(),
+    }
+    return Result(columns, replicas, cached_copies(state, prompts), events, warmup_s)
