@@ -1,7 +1,6 @@
 """Is the offered load at or above capacity? Told from the drift of the number in the system."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,12 +43,12 @@ def is_stable(arrival_s: ArrayLike, done_s: ArrayLike) -> bool:
     return point_is_stable([backlog_score(arrival_s, done_s)])
 
 
-def point_is_stable(scores: Sequence[float]) -> bool:
+def point_is_stable(scores: ArrayLike) -> bool:
     """Whether the replications of one point, taken together, show no sign of overload.
 
     Parameters
     ----------
-    scores : sequence of float, shape (r,)
+    scores : array_like, shape (r,)
         `backlog_score` of each independent replication.
 
     Returns
