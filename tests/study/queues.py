@@ -70,3 +70,8 @@ def mmc_mean_s(servers: int, utilisation: float) -> float:
         blocking = load * blocking / (k + load * blocking)
     waiting = blocking / (1 - utilisation * (1 - blocking))
     return 1 + waiting / (servers * (1 - utilisation))
+
+
+def variability(sizes: str) -> float:
+    """(c_a^2 + c_s^2) / 2 for Poisson arrivals and mean size 1 s."""
+    return (1 + SECOND_MOMENT[sizes] - 1) / 2
