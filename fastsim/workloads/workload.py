@@ -126,22 +126,36 @@ class Workload:
             What to say about it in the summary.
         """
         chosen = np.arange(len(self))[slice(index) if isinstance(index, int) else index]
-        if len(chosen) == 0:
+        return self.arranged(chosen, self.arrival_s[chosen], note)
+
+    def arranged(self, index: np.ndarray, arrival_s: np.ndarray, note: str = "") -> Workload:
+        """Return requests in another order at other times; symbols that none of them mentions are dropped.
+
+        Parameters
+        ----------
+        index : ndarray of int64, shape (k,)
+            Which requests, in their new order.
+        arrival_s : ndarray of float64, shape (k,)
+            Their new arrival times, ascending.
+        note : str
+            What to say about it in the summary.
+        """
+        if len(index) == 0:
             raise InputError(f"workload {self.name}: no request is left" + (f" ({note})" if note else ""))
-        ptr, symbols = gather(self.symbol_ptr, self.symbols, chosen)
-        answer = self.answer[chosen]
+        ptr, symbols = gather(self.symbol_ptr, self.symbols, index)
+        answer = self.answer[index]
         new_id, used = _compact(symbols, answer, len(self.symbol_tok))
         return replace(
             self,
-            arrival_s=self.arrival_s[chosen],
-            prompt_tok=self.prompt_tok[chosen],
-            output_tok=self.output_tok[chosen],
+            arrival_s=arrival_s,
+            prompt_tok=self.prompt_tok[index],
+            output_tok=self.output_tok[index],
             symbol_ptr=ptr,
             symbols=new_id[symbols],
             symbol_tok=self.symbol_tok[used],
-            shared_symbols=self.shared_symbols[chosen],
-            answer=np.where(answer >= 0, new_id[answer], -1),
-            session=self.session[chosen],
+            shared_symbols=self.shared_symbols[index],
+            answer=np.where(answer >= 0, new_id[answer], -1) if len(used) else answer,
+            session=self.session[index],
             summary=self.summary.noted(note) if note else self.summary,
         )
 
@@ -155,8 +169,9 @@ class Workload:
             raise InputError(f"end_s: {end_s!r} is not allowed; it must lie after start_s = {start:g}")
         first, last = np.searchsorted(self.arrival_s, [start, end], side="left")
         span = f"{self.arrival_s[0]:g} to {self.arrival_s[-1]:g} s"
-        part = self.take(slice(first, last), f"window {start:g} to {end:g} s of arrivals from {span}")
-        return replace(part, arrival_s=part.arrival_s - start)
+        chosen = np.arange(first, last)
+        note = f"window of {start:g} to {end:g} s, out of arrivals from {span}"
+        return self.arranged(chosen, self.arrival_s[chosen] - start, note)
 
 
 def _as_int64(name: str, values: np.ndarray) -> np.ndarray:
@@ -180,10 +195,10 @@ def _validate(w: Workload) -> None:
     n = len(w.arrival_s)
     if n == 0:
         raise InputError(f"workload {w.name}: it holds no request")
-    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session"):
-        _require(w, name, len(getattr(w, name)) == n, f"has {len(getattr(w, name))} entries for {n} requests")
     ptr, size = w.symbol_ptr, len(w.symbol_tok)
     _require(w, "symbol_ptr", len(ptr) == n + 1, f"has {len(ptr)} entries instead of {n + 1}")
+    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session"):
+        _require(w, name, len(getattr(w, name)) == n, f"has {len(getattr(w, name))} entries for {n} requests")
     fits = ptr[0] == 0 and ptr[-1] == len(w.symbols)
     _require(w, "symbol_ptr", fits, f"must run from 0 to the number of symbols, {len(w.symbols)}")
     count = np.diff(ptr)

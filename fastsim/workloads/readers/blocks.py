@@ -68,16 +68,17 @@ def _explained(blocks: Blocks, source: str, share: float, also: str = "") -> Blo
 
 def _unusual_size(prompt: np.ndarray, count: np.ndarray) -> Blocks | None:
     """Return the one size that fits all rows, if there is exactly one."""
-    # ceil(p / B) = k means p / k <= B < p / (k - 1); floor(p / B) = k means p / (k + 1) < B <= p / k.
     if count.min() < 1:
         return None
+    # ceil(p / B) = k means p / k <= B < p / (k - 1); floor(p / B) = k means p / (k + 1) < B <= p / k.
     several = count > 1
-    most = (-(-prompt[several] // (count[several] - 1)) - 1).min(initial=np.iinfo(np.int64).max)
-    if (least := (-(-prompt // count)).max()) == most:
-        return _explained(Blocks(int(least), True, ""), "guessed, no other size fits", 1.0)
-    if (least := (prompt // (count + 1) + 1).max()) == (prompt // count).min():
-        return _explained(Blocks(int(least), False, ""), "guessed, no other size fits", 1.0)
-    return None
+    below = -(-prompt[several] // (count[several] - 1))
+    bounds = {
+        True: (int((-(-prompt // count)).max()), int(below.min(initial=np.iinfo(np.int64).max)) - 1),
+        False: (int((prompt // (count + 1)).max()) + 1, int((prompt // count).min())),
+    }
+    found = [Blocks(least, partial, "") for partial, (least, most) in bounds.items() if least == most]
+    return _explained(found[0], "guessed, no other size fits", 1.0) if len(found) == 1 else None
 
 
 def drop_misfits(columns: Columns, blocks: Blocks, complaints: Complaints) -> Columns:
@@ -88,7 +89,7 @@ def drop_misfits(columns: Columns, blocks: Blocks, complaints: Complaints) -> Co
     rule = f"must hold as many ids as fit {columns.prompt_column} and the block size"
     for i in np.flatnonzero(count != needed):
         reason = f"must hold {needed[i]} for {columns.prompt_column} {columns.prompt_tok[i]}"
-        reason += f" at {blocks.block_tok} tokens an id"
+        reason += f" at {blocks.block_tok} tokens an id, which is {blocks.why.split(',')[0]}"
         ids = Phrase(f"a list of {count[i]} ids")
         complaints.row(int(columns.line[i]), columns.id_column, ids, reason, rule=rule)
     return columns.keep(count == needed)

@@ -45,6 +45,7 @@ class Complaints:
         rule : str
             Dropped rows are counted by it; given where `reason` names numbers of the row.
         """
+        column = printable(column)
         where = f"line {line}" + (f", column {column}" if column else "")
         shown = show(value)
         if not self.skip_bad:
@@ -76,9 +77,16 @@ def show(value: Any) -> str:
     """Return a value as a short piece of a sentence."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+        value = int(value)  # most likely written so
     text = value if isinstance(value, str) else str(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     return repr(text) if isinstance(value, str) and not isinstance(value, Phrase) else text
+
+
+def printable(name: str) -> str:
+    """Return a name that any terminal can show: what is no visible character is written as its code."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 @dataclass

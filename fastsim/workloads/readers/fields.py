@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from decimal import Decimal
 from typing import Any
@@ -15,7 +14,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 _DATE = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d+))?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII | re.IGNORECASE
 )
-_INT64 = 2**63
+MAX_TIME = 2**63  # times as written stay below, so that whole ones fit int64
 _EXACT_FLOAT = 2**53
 
 
@@ -61,7 +60,7 @@ def time(value: Any) -> int | float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise Bad("must be a number")
-    if not math.isfinite(value) or not 0 <= value < _INT64:
+    if not 0 <= value < MAX_TIME:  # false for NaN, too
         raise Bad("must be a finite time, 0 or more")
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
@@ -100,7 +99,7 @@ def date(text: str) -> tuple[int, bool]:
         raise Bad("must be a date and time that exists") from None
     seconds -= _offset_s(zone) if zone else 0
     ns = seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0"))
-    if not 0 <= ns < _INT64:
+    if not 0 <= ns < MAX_TIME:
         raise Bad("must be a date from 1970 to 2262")
     return ns, zone is not None
 

@@ -61,7 +61,7 @@ def _fast(data: bytes) -> Columns | None:
     output = np.array([row.output_length for row in rows])
     if time.dtype.kind not in "if" or not (_counts(prompt) and _counts(output)):
         return None
-    if not (np.isfinite(time) & (time >= 0)).all() or with_ids not in (0, n):
+    if not ((time >= 0) & (time < fields.MAX_TIME)).all() or with_ids not in (0, n):
         return None
     columns = Columns(np.arange(1, n + 1), time, prompt.astype(np.int64), output.astype(np.int64))
     columns.ignored = tuple(key for key in ignored if key != SESSION)
@@ -80,22 +80,29 @@ def _counts(values: np.ndarray) -> bool:
     return bool(((values >= 1) & (values <= MAX_TOK) & (values == np.rint(values))).all())
 
 
-def _flatten(lists: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return CSR arrays of lists of ids; ids beyond 64 bits and texts are numbered as they appear."""
+def _flatten(lists: list[Any], *, texts: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return CSR arrays of lists of ids.
+
+    Ids beyond 64 bits are numbered as they appear, and so are all if some may be texts: "05" is not 5.
+    """
     ptr = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum(list(map(len, lists)), out=ptr[1:])
-    try:
-        ids = np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(ptr[-1]))
-    except (OverflowError, ValueError, TypeError):
-        number: dict[Any, int] = {}
-        each = chain.from_iterable(lists)
-        ids = np.fromiter((number.setdefault(i, len(number)) for i in each), np.int64, int(ptr[-1]))
-    return ptr, ids
+    if not texts:
+        try:
+            return ptr, np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(ptr[-1]))
+        except OverflowError:
+            pass
+    number: dict[Any, int] = {}
+    each = chain.from_iterable(lists)
+    return ptr, np.fromiter((number.setdefault(i, len(number)) for i in each), np.int64, int(ptr[-1]))
 
 
 def _other_keys(data: bytes, colons: int) -> tuple[str, ...] | None:
     """Return the keys beyond the usual; None if a key may occur twice in a line, or hide in a text."""
-    lines = _keys.decode_lines(data)
+    try:
+        lines = _keys.decode_lines(data)
+    except msgspec.DecodeError:
+        return None
     if sum(map(len, lines)) != colons:
         return None
     return tuple(key for key in dict.fromkeys(chain.from_iterable(lines)) if key not in (*KEYS, IDS))
@@ -113,7 +120,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-_careful_json = json.JSONDecoder(object_pairs_hook=_object, parse_float=fields.number)
+def _number(text: str) -> Any:
+    """Keep a number as written; one with an absurd exponent is as good as infinite, or zero."""
+    try:
+        return fields.number(text)
+    except fields.Bad:
+        return float(text)
+
+
+_careful_json = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number)
 
 
 def _careful(data: bytes, complaints: Complaints) -> Columns:
@@ -137,7 +152,7 @@ def _careful(data: bytes, complaints: Complaints) -> Columns:
         session=list(session) if SESSION in names else None,
     )
     if any(each is not None for each in ids):
-        columns.id_ptr, columns.ids = _flatten(list(ids))
+        columns.id_ptr, columns.ids = _flatten([each or [] for each in ids], texts=True)
     return columns
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fastsim.errors import InputError, nearest
 from fastsim.workloads.readers import blocks as block
 from fastsim.workloads.readers import clock as clocks
-from fastsim.workloads.readers.columns import Columns, Complaints
+from fastsim.workloads.readers.columns import Columns, Complaints, printable
 from fastsim.workloads.readers.registry import Format, choose_format
 from fastsim.workloads.readers.source import unpack
 from fastsim.workloads.summary import Finding, WorkloadSummary
@@ -50,13 +50,19 @@ class ReadOptions:
             raise InputError(f"time_unit: {unit!r} is not allowed; {nearest(str(unit), clocks.PER_SECOND)}")
 
 
-def read_trace(name: str, raw: bytes, options: ReadOptions) -> Workload:
+def name_of(path: str) -> str:
+    """Return what a trace is called: its file's name without endings."""
+    file = Path(path).name
+    return file.split(".")[0] or file
+
+
+def read_trace(path: str, raw: bytes, options: ReadOptions) -> Workload:
     """Return the workload a trace file describes, as it stands in the file.
 
     Parameters
     ----------
-    name : str
-        File name, for messages and the summary.
+    path : str
+        Where it comes from, for messages and the summary.
     raw : bytes
         Its contents, perhaps compressed.
     options : ReadOptions
@@ -66,10 +72,10 @@ def read_trace(name: str, raw: bytes, options: ReadOptions) -> Workload:
     InputError
         Naming file, line, column and value of what is wrong.
     """
-    source = unpack(name, raw, skip_bad=options.skip_bad)
+    source = unpack(path, raw, skip_bad=options.skip_bad)
     entry, format_why = choose_format(source, options.format)
     _check_applicable(entry, options)
-    complaints = Complaints(name, options.skip_bad)
+    complaints = Complaints(path, options.skip_bad)
     columns = entry.read(source, complaints)
     rows_read = len(columns) + complaints.count
     columns, clock = _in_seconds(columns, entry, options, complaints)
@@ -78,7 +84,7 @@ def read_trace(name: str, raw: bytes, options: ReadOptions) -> Workload:
     assert columns.id_ptr is not None
     assert columns.ids is not None
     return Workload(
-        name=Path(name).name.split(".")[0] or name,
+        name=name_of(path),
         arrival_s=columns.time,
         prompt_tok=columns.prompt_tok,
         output_tok=columns.output_tok,
@@ -87,7 +93,7 @@ def read_trace(name: str, raw: bytes, options: ReadOptions) -> Workload:
         symbol_tok=symbol_tok,
         session=_session_numbers(columns.session, len(columns)),
         summary=WorkloadSummary(
-            source=name,
+            source=path,
             format=entry.name,
             format_why=format_why,
             rows_read=rows_read,
@@ -97,7 +103,7 @@ def read_trace(name: str, raw: bytes, options: ReadOptions) -> Workload:
             time_unit_why=clock.reason,
             block_tok=blocks.block_tok if blocks else None,
             block_why=blocks.why if blocks else "no hash ids, so prompts share nothing",
-            ignored_columns=columns.ignored,
+            ignored_columns=tuple(map(printable, columns.ignored)),
             notes=columns.notes,
         ),
     )

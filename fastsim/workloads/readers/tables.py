@@ -104,7 +104,7 @@ def _times(texts: tuple[str, ...]) -> np.ndarray | None:
         time = np.array(list(map(int if whole else float, texts)))
     except ValueError:
         return None
-    if time.dtype.kind not in "if" or not (np.isfinite(time) & (time >= 0) & (time < 2.0**63)).all():
+    if time.dtype.kind not in "if" or not ((time >= 0) & (time < fields.MAX_TIME)).all():
         return None
     return time
 
