@@ -1,0 +1,9 @@
+"""Workloads: what is asked, when, and what prompts have in common."""
+
+from fastsim.workloads.generators import GENERATORS, make
+from fastsim.workloads.load import load
+from fastsim.workloads.readers.registry import FORMATS
+from fastsim.workloads.summary import Finding, WorkloadSummary
+from fastsim.workloads.workload import Workload
+
+__all__ = ["FORMATS", "GENERATORS", "Finding", "Workload", "WorkloadSummary", "load", "make"]

@@ -1,0 +1,163 @@
+"""Load a trace: read it, or find it read already, and take what is asked for."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike, fspath
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from fastsim.errors import InputError, nearest
+from fastsim.workloads import cache as disk
+from fastsim.workloads import transforms
+from fastsim.workloads.readers.read import ReadOptions, name_of, read_trace
+from fastsim.workloads.readers.source import file_bytes
+from fastsim.workloads.summary import WorkloadSummary
+from fastsim.workloads.workload import Workload
+
+_MODES = ("compress", "thin")
+_ARRAYS = (
+    "arrival_s",
+    "prompt_tok",
+    "output_tok",
+    "symbol_ptr",
+    "symbols",
+    "symbol_tok",
+    "shared_symbols",
+    "answer",
+    "session",
+)
+
+
+def load(
+    path: str | PathLike[str],
+    format: str | None = None,
+    *,
+    block_tok: int | None = None,
+    time_unit: str | None = None,
+    skip_bad: bool = False,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    rate_scale: float = 1.0,
+    rate_mode: Literal["compress", "thin"] = "compress",
+    repeat: int = 1,
+    seed: int = 0,
+    replicate: int = 0,
+    shuffle_sessions: bool = False,
+    limit: int | None = None,
+    cache: bool = True,
+) -> Workload:
+    """Load a request trace. With the defaults it is the trace as it stands in the file.
+
+    What is asked for is done in this order: window, repeat, shuffle, rate, limit.
+
+    Parameters
+    ----------
+    path : str or path
+        Plain or gzip, told by content.
+    format : str, optional
+        A key of `FORMATS`; recognised from the contents otherwise.
+    block_tok : int, optional
+        Tokens a hash id stands for; guessed and explained in the summary otherwise.
+    time_unit : {"s", "ms", "us", "ns"}, optional
+        Unit of the times; the format's own otherwise, or guessed and explained in the summary.
+    skip_bad : bool
+        Drop rows that are not allowed, and count them in the summary, instead of refusing the file.
+    start_s, end_s : float, optional
+        Keep requests that arrive in [start_s, end_s) of the trace's time; `start_s` becomes 0.
+    rate_scale : float
+        Factor on the rate.
+    rate_mode : {"compress", "thin"}
+        Divide arrival times by the factor, or (factors up to 1) keep requests with that probability.
+    repeat : int
+        Play the trace so many times back to back; repetitions share no tokens with each other.
+    seed, replicate : int
+        Choose the random numbers of thinning and shuffling.
+    shuffle_sessions : bool
+        Let whole sessions swap their start times, for replications of one trace.
+    limit : int, optional
+        Keep at most so many requests, the first to arrive.
+    cache : bool
+        Keep the parsed trace on disk under a hash of its bytes, so that it is parsed once.
+
+    Raises
+    ------
+    InputError
+        Naming file, line, column and value of what is wrong, or the parameter.
+    """
+    options = ReadOptions(format, block_tok, time_unit, skip_bad)
+    _check_scale(rate_scale, rate_mode)
+    _check_whole("repeat", repeat, 1)
+    _check_whole("seed", seed, 0)
+    _check_whole("replicate", replicate, 0)
+    if limit is not None:
+        _check_whole("limit", limit, 1)
+    workload = _parsed(fspath(path), options, cache)
+    if start_s is not None or end_s is not None:
+        workload = workload.window(start_s, end_s)
+    workload = transforms.repeat(workload, repeat)
+    if shuffle_sessions:
+        workload = transforms.shuffle_sessions(workload, _stream(seed, replicate, "sessions"))
+    if rate_scale != 1.0 and rate_mode == "compress":
+        workload = transforms.compress_time(workload, rate_scale)
+    elif rate_scale != 1.0:
+        workload = transforms.thin(workload, rate_scale, _stream(seed, replicate, "thinning"))
+    if limit is not None and limit < len(workload):
+        workload = workload.take(limit, f"the first {limit:,} requests of {len(workload):,}")
+    return workload
+
+
+def _check_scale(rate_scale: float, rate_mode: str) -> None:
+    number = isinstance(rate_scale, (int, float, np.number)) and not isinstance(rate_scale, bool)
+    if not number or not 0 < rate_scale < math.inf:
+        raise InputError(f"rate_scale: {rate_scale!r} is not allowed; it must be a number above 0")
+    if rate_mode not in _MODES:
+        raise InputError(f"rate_mode: {rate_mode!r} is not allowed; {nearest(str(rate_mode), _MODES)}")
+    if rate_mode == "thin" and rate_scale > 1:
+        raise InputError(
+            f"rate_scale: {rate_scale:g} is not allowed with thinning, which only lowers the rate"
+        )
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"{name}: {value!r} is not allowed; it must be a whole number, {least} or more")
+
+
+def _stream(seed: int, replicate: int, name: str) -> np.random.Generator:
+    from fastsim.rng import generator  # brings numba in, which reading a trace as it is can do without
+
+    return generator(seed, replicate, name)
+
+
+def _parsed(path: str, options: ReadOptions, cached: bool) -> Workload:
+    """Return the trace as it stands in the file, from the disk cache where it is there."""
+    raw = file_bytes(path)
+    if not cached:
+        return read_trace(path, raw, options)
+    key = disk.key_of("trace", raw, repr(options))
+    workload = _unpacked(path, disk.fetch(key))
+    if workload is None:
+        workload = read_trace(path, raw, options)
+        disk.store(key, _packed(workload))
+    return workload
+
+
+def _packed(workload: Workload) -> dict[str, np.ndarray]:
+    arrays = {name: getattr(workload, name) for name in _ARRAYS}
+    words = msgspec.json.encode(workload.summary)
+    return {**arrays, "summary": np.frombuffer(words, dtype=np.uint8)}
+
+
+def _unpacked(path: str, arrays: dict[str, np.ndarray] | None) -> Workload | None:
+    """Return the workload kept in these arrays, under its file's name of today; None if they are not one."""
+    if arrays is None:
+        return None
+    try:
+        summary = msgspec.json.decode(arrays.pop("summary").tobytes(), type=WorkloadSummary)
+        summary = msgspec.structs.replace(summary, source=path)
+        return Workload(name=name_of(path), summary=summary, **arrays)
+    except (KeyError, TypeError, msgspec.DecodeError, InputError):
+        return None

@@ -1,0 +1,89 @@
+"""Other workloads from one: at another rate, repeated, or with its sessions in another order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fastsim.errors import InputError
+from fastsim.workloads.sessions import sessions_of
+from fastsim.workloads.workload import Workload
+
+
+def compress_time(workload: Workload, factor: float) -> Workload:
+    """Divide all arrival times by `factor`: the same requests, `factor` times the rate."""
+    note = f"rate times {factor:g} by dividing arrival times"
+    return replace(workload, arrival_s=workload.arrival_s / factor, summary=workload.summary.noted(note))
+
+
+def thin(workload: Workload, share: float, rng: np.random.Generator) -> Workload:
+    """Keep each request with probability `share`, at its time.
+
+    A request kept at one share is kept at every larger one (from the same stream), which makes rates
+    comparable. Whatever a dropped request would have left in a cache is missing, too.
+    """
+    if share > 1.0:
+        raise InputError(f"rate_scale: {share:g} is not allowed with thinning, which only lowers the rate")
+    kept = rng.random(len(workload)) < share
+    return workload.take(kept, f"rate times {share:g} by keeping {int(kept.sum())} requests at random")
+
+
+def repeat(workload: Workload, times: int) -> Workload:
+    """Play the workload `times` times back to back, one mean gap between the repetitions.
+
+    Every repetition has symbols and sessions of its own: it shares prefixes within itself as the original
+    does and nothing with the others. With the same symbols all but the first repetition would find their
+    whole prompts cached, and the hit rate would say how often the trace was repeated.
+    """
+    if times == 1:
+        return workload
+    n, span_s = len(workload), workload.summary.span_s
+    if span_s <= 0:
+        raise InputError(
+            f"repeat: workload {workload.name} cannot be repeated, all its requests come at once"
+        )
+    period_s = span_s * n / (n - 1)
+    turn = np.repeat(np.arange(times), n)
+    symbols = len(workload.symbol_tok)
+    sessions = int(workload.session.max()) + 1
+    count = np.tile(np.diff(workload.symbol_ptr), times)
+
+    def fresh(ids: np.ndarray, width: int, turn: np.ndarray = turn) -> np.ndarray:
+        tiled = np.tile(ids, times)
+        return np.where(tiled >= 0, tiled + turn * width, -1)
+
+    return replace(
+        workload,
+        arrival_s=np.tile(workload.arrival_s, times) + turn * period_s,
+        prompt_tok=np.tile(workload.prompt_tok, times),
+        output_tok=np.tile(workload.output_tok, times),
+        symbol_ptr=np.concatenate(([0], np.cumsum(count))),
+        symbols=fresh(workload.symbols, symbols, np.repeat(np.arange(times), len(workload.symbols))),
+        symbol_tok=np.tile(workload.symbol_tok, times),
+        shared_symbols=np.tile(workload.shared_symbols, times),
+        answer=fresh(workload.answer, symbols),
+        session=fresh(workload.session, sessions),
+        summary=workload.summary.noted(
+            f"repeated {times} times, every {period_s:g} s; repetitions share no tokens with each other"
+        ),
+    )
+
+
+def shuffle_sessions(workload: Workload, rng: np.random.Generator) -> Workload:
+    """Let whole sessions swap their start times at random; the gaps within a session stay.
+
+    The requests, their prompts and the set of start times stay the same, so the result is another run of
+    the same traffic. A long session that starts late may end after the original's last arrival.
+    """
+    session = sessions_of(workload)
+    count = int(session.max()) + 1
+    start_s = np.full(count, np.inf)
+    np.minimum.at(start_s, session, workload.arrival_s)
+    new_start_s = start_s[rng.permutation(count)]
+    arrival_s = new_start_s[session] + (workload.arrival_s - start_s[session])
+    order = np.argsort(arrival_s, kind="stable")
+    given = (workload.session >= 0).any()
+    source = "given in the source" if given else "derived from shared prefixes"
+    note = f"{count:,} sessions, {source}, have swapped their start times at random"
+    return replace(workload, session=session).arranged(order, arrival_s[order], note)
