@@ -112,9 +112,9 @@ def decode_line(coef, knot_ptr, knots, b, ctx):
 def steps_until(alpha, beta, x_fs):
     """How many steps of a decode run last `x_fs`: the smallest j of which j steps take at least that.
 
-    Exact: the float root of j alpha + beta j (j - 1) / 2 = x_fs, whose error is below 1e-5 steps (j < 3e9
-    where beta >= 1), is taken one step early, where the sum cannot exceed `x_fs`, and integers walk the rest.
-    So nothing overflows either.
+    Exact: the float root of j alpha + beta j (j - 1) / 2 = x_fs is off by less than 1e-5 steps (j < 3e9 where
+    beta >= 1), so its floor is never beyond the answer nor, by more than 1e-5 of a step, its sum beyond
+    `x_fs`; integers walk the rest, and nothing overflows.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def steps_until(alpha, beta, x_fs):
     root = math.sqrt(linear * linear + 2.0 * beta * x_fs)
     # Of the two forms of the quadratic's root, the one without cancellation.
     guess = 2.0 * x_fs / (linear + root) if linear >= 0.0 else (root - linear) / beta
-    steps = max(int(guess) - 1, 0)
+    steps = int(guess)
     missing = x_fs - steps * alpha - beta * ((steps * (steps - 1)) >> 1)
     while missing > 0:
         missing -= alpha + beta * steps
