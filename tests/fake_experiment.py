@@ -51,7 +51,9 @@ def run(params: dict[str, Any], workload: np.ndarray, seed: int, replicate: int)
         "samples": len(workload),
         "stable": stable,
         "latency_mean_s": float(times.mean()),
-        "latency_p99_s": float(np.sort(times)[-1]) if stable else None,
+        "latency_p99_s": float(np.sort(times)[-1]),
+        "tpot_p99_s": float(times[0]) if stable else None,  # not every run has one
+        "backlog_score": 0.0 if stable else 4.0,
     }
 
 
@@ -84,6 +86,8 @@ FAKE = Experiment(
         "stable": Metric("stable", type=bool),
         "latency_mean_s": Metric("mean latency", "s"),
         "latency_p99_s": Metric("P99 latency", "s", tail=True),
+        "tpot_p99_s": Metric("P99 time per output token", "s", tail=True),
+        "backlog_score": Metric("backlog score"),
     },
     table=("latency_mean_s", "latency_p99_s"),
     contrast=("latency_mean_s", "latency_p99_s"),

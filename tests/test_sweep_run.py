@@ -51,7 +51,7 @@ def measured(folder: Path) -> pl.DataFrame:
 
 
 def in_a_process(folder: Path, made: dict, cwd: Path = ROOT, **options) -> subprocess.Popen:
-    """Run a sweep in a process of its own, which can be killed; like the command, it is a script elsewhere."""
+    """Run a sweep in a process of its own, which can be killed; like the command, a script elsewhere."""
     version = parse(DOCUMENT).code_version  # so that an edit while the tests run does not matter
     script = folder.parent / f"{folder.name}-script" / "script.py"
     script.parent.mkdir(exist_ok=True)

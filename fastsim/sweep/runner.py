@@ -118,7 +118,7 @@ class _Run:
         if not todo:
             return
         self.note(f"{self.what.name}: compiling or loading kernels")  # seconds at first: do not look dead
-        self.what.warmup(self.sweep.cells())
+        self.what.warmup(self.sweep.cells(), self.note)
         start = time.perf_counter()
         with _bar(progress, self.report.found) as self.bar:
             while todo:

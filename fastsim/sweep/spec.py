@@ -160,6 +160,8 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
         _check_metric(metric, what, "[sweep] metrics")
     if file.stop is not None:
         _check_stop(file.stop, file.sweep.seeds, what)
+    expanded = tuple(_expand(grid, what, base) for grid in grids)
+    _check_used(base, expanded)
     return Sweep(
         name=file.sweep.name,
         description=file.sweep.description,
@@ -169,7 +171,7 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
         stop=file.stop,
         jobs=file.sweep.jobs,
         metrics=file.sweep.metrics or tuple(what.table),
-        grids=tuple(_expand(grid, what, base) for grid in grids),
+        grids=expanded,
         figures=tuple(file.figure),
         code_version=_code_version(),
     )
@@ -252,6 +254,19 @@ def _expand(grid: Params, what: Experiment, base: Params) -> Grid:
     cells = [what.validate(P.with_values(base, values)) for values in _combinations(order)]
     different = {P.text(cell): cell for cell in cells}
     return Grid(title=str(grid.get("title", "")), axes=tuple(axes), cells=tuple(different.values()))
+
+
+def _check_used(base: Params, grids: Sequence[Grid]) -> None:
+    """Refuse what no cell takes up, such as the parameter of a router that is not in the sweep."""
+    for grid in grids:
+        used = {name for cell in grid.cells for name in P.flatten(cell)}
+        for axis in grid.axes:
+            if axis not in used:
+                raise InputError(f"grid axis {axis!r} has no effect: no cell of its grid has that parameter")
+    used = {name for grid in grids for cell in grid.cells for name in P.flatten(cell)}
+    for name, value in P.flatten(base).items():
+        if name not in used:
+            raise InputError(f"[base] {name} = {value!r} has no effect: no cell has that parameter")
 
 
 def _check_metric(name: str, what: Experiment, where: str) -> None:

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastsim.stats import mean_interval
+from fastsim.stats import point_is_stable
+from fastsim.stats.stopping import StoppingRule
 from fastsim.sweep import params as P
 from fastsim.sweep.points import Block
-from fastsim.sweep.spec import Stop, Sweep
+from fastsim.sweep.spec import Sweep
 
 if TYPE_CHECKING:
     import polars as pl
 
-# Values of the watched metric by replicate, for each cell (named by its canonical parameters).
-Observed = Mapping[str, Mapping[int, float | None]]
+# (value of the watched metric, backlog score) by replicate, for each cell, named by its text.
+Observed = Mapping[str, Mapping[int, tuple[float, float]]]
 
 
 @dataclass(frozen=True)
@@ -34,41 +35,37 @@ class Verdict:
 
 
 def observed(sweep: Sweep, rows: pl.DataFrame) -> Observed:
-    """The watched metric of all rows; None where the replicate was unstable."""
-    found: dict[str, dict[int, float | None]] = {}
+    """What the stopping rule watches, from all rows; empty without a rule."""
+    found: dict[str, dict[int, tuple[float, float]]] = {}
     if sweep.stop is None or rows.is_empty():
         return found
-    columns = ["params", "replicate", sweep.stop.metric, *(["stable"] if "stable" in rows.columns else [])]
-    for cell, replicate, value, *stable in rows.select(columns).iter_rows():
-        found.setdefault(cell, {})[replicate] = value if all(stable) else None
+    scores = rows["backlog_score"] if "backlog_score" in rows.columns else [0.0] * rows.height
+    columns = (rows["params"], rows["replicate"], rows[sweep.stop.metric], scores)
+    for cell, replicate, value, score in zip(*columns, strict=True):
+        found.setdefault(cell, {})[replicate] = (value, score)
     return found
 
 
 def verdict(sweep: Sweep, block: Block, values: Observed) -> Verdict:
-    """Law's sequential rule, replayed from the start, so that it depends on the results alone.
+    """The sequential rule, replayed from the start, so that it depends on the results alone.
 
-    All cells of a block get the same seeds: the comparison is paired. Seeds are added in batches until each
-    cell's half-width is at most eps / (1 + eps) of its value, which makes the relative *error* at most eps
-    (Law, Simulation Modeling and Analysis, section 9.4.1). A cell with an unstable replicate has no value to
-    wait for.
+    All cells of a block get the same seeds: the comparison is paired. An unstable cell has no value to wait
+    for.
     """
     stop = sweep.stop
     if stop is None:
         return Verdict(sweep.seeds, "fixed")
+    rule = StoppingRule(stop.rel_half_width, start=stop.min_seeds, batch=stop.batch, maximum=stop.max_seeds)
     cells = [values.get(P.text(cell), {}) for cell in block.cells]
-    seeds = stop.min_seeds
+    seeds = rule.start
     while all(replicate in cell for cell in cells for replicate in range(seeds)):
-        if all(narrow_enough([cell[r] for r in range(seeds)], stop) for cell in cells):
-            return Verdict(seeds, "target")
-        if seeds >= stop.max_seeds:
-            return Verdict(seeds, "cap")
-        seeds = min(seeds + stop.batch, stop.max_seeds)
+        decisions = [
+            rule.decide([cell[replicate][0] for replicate in range(seeds)])
+            for cell in cells
+            if point_is_stable([cell[replicate][1] for replicate in range(seeds)])
+        ]
+        more = max((decision.more for decision in decisions), default=0)
+        if more == 0:
+            return Verdict(seeds, "target" if all(decision.reached for decision in decisions) else "cap")
+        seeds += more
     return Verdict(seeds, "running")
-
-
-def narrow_enough(values: list[float | None], stop: Stop) -> bool:
-    """Whether a cell's interval needs no more seeds."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return True
-    return mean_interval(known).relative_half_width <= stop.rel_half_width / (1 + stop.rel_half_width)

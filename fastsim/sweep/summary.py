@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
-from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
+from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference, point_is_stable
 from fastsim.sweep import params as P
 from fastsim.sweep import parts, stopping
 from fastsim.sweep.experiments import Experiment, experiment
@@ -54,7 +54,7 @@ class Cell:
     why : str
         Why there are that many: see `stopping.Verdict`.
     stable : bool
-        False if any replication was overloaded; tail metrics are then withheld.
+        False if the replications together show overload (of pooled cells, any); tail metrics are withheld.
     metrics : dict of str to Interval or None
         Replication-t intervals.
     differences : dict of str to PairedInterval or None
@@ -177,10 +177,10 @@ def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metric
 class _Group:
     """The rows of one line of a table: one value a replicate and metric."""
 
-    def __init__(self, rows: pl.DataFrame, why: str) -> None:
+    def __init__(self, rows: pl.DataFrame, stable: bool, why: str) -> None:
         self.replicates: list[int] = rows["replicate"].to_list()
+        self.stable = stable
         self.why = why
-        self.stable = bool(rows["stable"].all()) if "stable" in rows.columns else True
         self._rows = rows
 
     def values(self, name: str, what: Experiment) -> dict[int, float]:
@@ -213,21 +213,32 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     places = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
     numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
-    flags = [name for name in ("stable",) if name in what.metrics]
     averaged = (
         results.rows.join(group_of, on="params")
         .group_by("_group", "replicate")
-        .agg(pl.col(numbers).mean(), pl.col(flags).all())
+        .agg(pl.col(numbers).mean())
         .sort("_group", "replicate")
     )
     parted = averaged.partition_by("_group", as_dict=True)
-    whys = _whys(results, labels)
-    return {label: _Group(parted[(n,)], whys[label]) for label, n in places.items() if (n,) in parted}
+    whys, overloaded = _whys(results, labels), _overloaded(results, labels)
+    return {
+        label: _Group(parted[(n,)], label not in overloaded, whys[label])
+        for label, n in places.items()
+        if (n,) in parted
+    }
 
 
 def _label(cell: Params, axes: Sequence[str]) -> Label:
     flat = P.flatten(P.identity(cell))
     return tuple(flat.get(axis) for axis in axes)
+
+
+def _overloaded(results: Results, labels: dict[str, Label]) -> set[Label]:
+    """Lines with a cell whose replications, taken together, show overload."""
+    if "backlog_score" not in results.rows.columns:
+        return set()
+    scores = results.rows.group_by("params").agg("backlog_score").iter_rows()
+    return {labels[cell] for cell, values in scores if cell in labels and not point_is_stable(values)}
 
 
 def _whys(results: Results, labels: dict[str, Label]) -> dict[Label, str]:

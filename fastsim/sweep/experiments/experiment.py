@@ -22,7 +22,7 @@ class Metric:
     type : type
         float, int, bool or str, as stored. A float or int may be missing (None).
     tail : bool
-        Withheld, with its differences, where any replication was unstable: an overloaded queue has no P99.
+        Withheld, with its differences, where the point is unstable: an overloaded queue has no P99.
     """
 
     label: str
@@ -55,8 +55,9 @@ class Experiment:
     run : callable
         (full parameters, workload, seed, replicate) -> the row, a dict with the keys of `metrics`.
     metrics : mapping of str to Metric
-        Columns of a row, in order. ``stable`` (bool) is recognised; ``warmup_s`` and ``samples`` say what was
-        deleted and what was used.
+        Columns of a row, in order. ``warmup_s`` and ``samples`` say what was deleted and what was used. An
+        experiment that can be overloaded has a ``backlog_score`` (`fastsim.stats.backlog_score`): all
+        replications' scores together tell whether a point is stable.
     table : sequence of str
         Metrics that ``show`` prints unless told otherwise.
     contrast : sequence of str
@@ -64,7 +65,8 @@ class Experiment:
     compare : str
         The parameter whose values are compared in pairs, the first being the reference.
     warmup : callable
-        List of full parameters -> None. Compiles whatever they need, before workers start.
+        (all cells' full parameters, note) -> None. Compiles and reads whatever they need, before workers
+        start; says through `note` what a user should know.
     """
 
     name: str
@@ -78,4 +80,4 @@ class Experiment:
     table: Sequence[str]
     contrast: Sequence[str]
     compare: str
-    warmup: Callable[[Sequence[Params]], None] = lambda params: None
+    warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None

@@ -1,0 +1,229 @@
+"""The LLM cluster as an experiment: a workload on replicas behind a router."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fastsim.errors import InputError
+from fastsim.sweep import params as P
+from fastsim.sweep.experiments.experiment import Experiment, Metric
+from fastsim.sweep.params import Params, check_keys
+
+if TYPE_CHECKING:
+    from fastsim.cluster.simulate import Result
+    from fastsim.workloads import Workload
+
+TOP = ("router", "router_params", "view", "warmup_s", "workload", "cluster")
+# What `workloads.load` takes and a sweep decides itself.
+_NOT_SET = ("path", "seed", "replicate", "cache")
+
+
+def parameters() -> list[str]:
+    """Every dotted name that some cell may set."""
+    from fastsim.cluster.config import Cluster
+    from fastsim.cluster.routers import ROUTERS
+    from fastsim.workloads import GENERATORS
+
+    names = ["router", "view", "warmup_s", "workload.name", "workload.trace"]
+    names += [f"cluster.{field.name}" for field in dataclasses.fields(Cluster)]
+    for entry in GENERATORS.values():
+        names += [f"workload.{name}" for name in entry.params.__struct_fields__]
+    names += [f"workload.{name}" for name in _load_options()]
+    for policy in ROUTERS.values():
+        names += [f"router_params.{name}" for name in policy.params.__struct_fields__]
+    return list(dict.fromkeys(names))
+
+
+def validate(raw: Mapping[str, Any]) -> Params:
+    """All parameters of a cell, defaults filled in."""
+    from fastsim.cluster.simulate import _period_ps
+
+    check_keys(raw, TOP, "[base]")
+    for table in ("router_params", "workload", "cluster"):
+        if not isinstance(raw.get(table, {}), Mapping):
+            raise InputError(f"{table} is {raw[table]!r}; it must be a table of parameters")
+    warmup_s = raw.get("warmup_s", 0.0)
+    if (
+        isinstance(warmup_s, bool)
+        or not isinstance(warmup_s, int | float)
+        or not 0 <= warmup_s < float("inf")
+    ):
+        raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
+    view = raw.get("view", "live")
+    _period_ps(view)
+    return {
+        **_router(raw.get("router", "round_robin"), raw.get("router_params", {})),
+        "view": view,
+        "warmup_s": float(warmup_s),
+        "workload": _workload(raw.get("workload", {})),
+        "cluster": _cluster(raw.get("cluster", {})),
+    }
+
+
+def _router(name: Any, given: Mapping[str, Any]) -> Params:
+    """A router and, of the parameters given, those it has: one table serves all routers of a sweep."""
+    from fastsim.cluster.routers import ROUTERS, get
+    from fastsim.workloads.params import check
+
+    policy = get(name)
+    all_names = {known for entry in ROUTERS.values() for known in entry.params.__struct_fields__}
+    check_keys(given, sorted(all_names), "router_params")
+    own = {key: value for key, value in given.items() if key in policy.params.__struct_fields__}
+    spec = check(policy.params, own, f"router {name}")
+    return {"router": name, "router_params": msgspec.to_builtins(spec)}
+
+
+def _workload(given: Mapping[str, Any]) -> Params:
+    """A generator's parameters, or a trace with its digest and the options of `workloads.load`."""
+    from fastsim.workloads import GENERATORS
+    from fastsim.workloads.params import check
+
+    if "trace" in given:
+        if "name" in given:
+            raise InputError("workload has a name and a trace; give one of them")
+        return _trace(given)
+    name = given.get("name")
+    if name not in GENERATORS:
+        wanted = "workload.name is missing" if name is None else f"workload {name!r} is not known"
+        raise InputError(f"{wanted}; choose one of: {', '.join(GENERATORS)}; or give workload.trace")
+    own = {key: value for key, value in given.items() if key != "name"}
+    spec = msgspec.to_builtins(check(GENERATORS[name].params, own, f"workload {name}"))
+    return {"name": name, **{key: value for key, value in spec.items() if value is not None}}
+
+
+def _trace(given: Mapping[str, Any]) -> Params:
+    options = _load_options()
+    check_keys(given, ("trace", *options), "workload with a trace")
+    path = Path(str(given["trace"]))
+    if not path.is_file():
+        raise InputError(f"trace {path} does not exist; give one by --trace or workload.trace")
+    full = {**{name: value for name, value in options.items() if value is not None}, **given}
+    return {**full, "trace": str(path), "trace_digest": P.file_digest(path)}
+
+
+def _load_options() -> dict[str, Any]:
+    """Options of `workloads.load` that a sweep may set, and their defaults."""
+    from fastsim.workloads import load
+
+    known = inspect.signature(load).parameters
+    return {name: parameter.default for name, parameter in known.items() if name not in _NOT_SET}
+
+
+def _cluster(given: Mapping[str, Any]) -> Params:
+    """The cluster's parameters with what it derives from GPU and model; the step time as given."""
+    from fastsim.cluster.config import Cluster
+
+    names = [field.name for field in dataclasses.fields(Cluster)]
+    check_keys(given, names, "cluster")
+    cluster = Cluster(**given)
+    full = {name: getattr(cluster, name) for name in names if name != "step_time"}
+    return full if "step_time" not in given else {**full, "step_time": given["step_time"]}
+
+
+def prepare(params: Params, seed: int, replicate: int) -> Workload:
+    """The workload of a replicate."""
+    from fastsim import workloads
+
+    given = dict(params["workload"])
+    if "trace" not in given:
+        return workloads.make(given.pop("name"), seed=seed, replicate=replicate, **given)
+    path = given.pop("trace")
+    given.pop("trace_digest")
+    return workloads.load(path, seed=seed, replicate=replicate, **given)
+
+
+def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[str, Any]:
+    """Serve the workload and report the run's figures."""
+    from fastsim.cluster.config import Cluster
+    from fastsim.cluster.simulate import simulate
+
+    result = simulate(
+        workload,
+        Cluster(**params["cluster"]),
+        params["router"],
+        params["router_params"],
+        view=params["view"],
+        seed=seed,
+        replicate=replicate,
+        warmup_s=params["warmup_s"],
+    )
+    known = {
+        **result.summary,
+        **tails(result),
+        "warmup_s": params["warmup_s"],
+        "samples": result.summary["requests"],
+    }
+    return {name: known[name] for name in METRICS}
+
+
+def tails(result: Result) -> dict[str, float | None]:
+    """P99s of a run, overloaded or not: whether a point is, its replications decide together."""
+    from fastsim.stats import quantile
+
+    columns = result.columns
+    kept = columns["arrival_s"] >= result.warmup_s
+    arrival, first = columns["arrival_s"][kept], columns["first_token_s"][kept]
+    done, later = columns["done_s"][kept], columns["output_tok"][kept] - 1
+    values = {
+        "ttft_p99_s": first - arrival,
+        "tpot_p99_s": (done - first)[later > 0] / later[later > 0],
+        "latency_p99_s": done - arrival,
+    }
+    return {name: quantile(each, 0.99) if len(each) else None for name, each in values.items()}
+
+
+def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
+    """Compile the kernels and read the traces once, saying what was read."""
+    from fastsim.cluster.simulate import warmup as compile_kernels
+
+    for trace in {cell["workload"].get("trace_digest"): cell for cell in cells}.values():
+        if "trace" in trace["workload"]:
+            note(str(prepare(trace, 0, 0).summary))
+    compile_kernels(sorted({cell["router"] for cell in cells}))
+
+
+def _latencies() -> dict[str, Metric]:
+    figures = {"mean": "mean", "p50": "median", "p90": "P90", "p99": "P99"}
+    times = {"ttft": "time to first token", "tpot": "time per output token", "latency": "latency"}
+    return {
+        f"{time}_{figure}_s": Metric(f"{word} {name}", "s", tail=figure == "p99")
+        for time, name in times.items()
+        for figure, word in figures.items()
+    }
+
+
+METRICS = {
+    "warmup_s": Metric("warm-up deleted", "s"),
+    "samples": Metric("requests used", type=int),
+    "stable": Metric("stable", type=bool),
+    "backlog_score": Metric("backlog score"),
+    **_latencies(),
+    "hit_rate": Metric("hit rate"),
+    "copies": Metric("copies"),
+    "load_imbalance": Metric("imbalance"),
+    "utilisation": Metric("utilisation"),
+    "throughput_rps": Metric("throughput", "1/s"),
+    "preemptions": Metric("preemptions", type=int),
+    "evicted_blocks": Metric("evicted blocks", type=int),
+}
+
+CLUSTER = Experiment(
+    name="cluster",
+    doc="A workload on replicas behind a router.",
+    parameters=parameters,
+    validate=validate,
+    workload=lambda params: {"workload": params["workload"]},
+    prepare=prepare,
+    run=run,
+    metrics=METRICS,
+    table=("latency_mean_s", "latency_p99_s", "hit_rate", "load_imbalance"),
+    contrast=("latency_mean_s", "latency_p99_s"),
+    compare="router",
+    warmup=warmup,
+)

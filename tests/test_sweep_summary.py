@@ -1,0 +1,145 @@
+"""From rows to intervals, against the formulas done by hand; the rule that decides the number of seeds."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fastsim.errors import InputError
+from fastsim.stats import Interval
+from fastsim.sweep import parse, read, run, summarise
+
+DOCUMENT = {
+    "sweep": {"name": "small", "experiment": "tests.fake_experiment:FAKE", "seeds": 6},
+    "base": {"traffic": {"size": 30}},
+    "grid": {"router": ["alpha", "beta", "gamma"], "rate_rps": [1.0, 3.0]},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("summary")
+    run(parse(DOCUMENT), folder)
+    return read(folder)
+
+
+def known(interval: Interval | None) -> Interval:
+    assert interval is not None
+    return interval
+
+
+def means(router: int, rate: float, seeds: int = 6) -> np.ndarray:
+    """Fake's mean latency, by its definition."""
+    rngs = [np.random.default_rng([0, replicate]) for replicate in range(seeds)]
+    return np.array([(rng.exponential(size=30) * rate * (1 + router)).mean() for rng in rngs])
+
+
+def test_intervals_are_replication_t(results):
+    (table,) = summarise(results)
+    assert table.axes == ("traffic.rate_rps", "router")
+    assert (table.compare, table.reference) == ("router", "alpha")
+    assert [tuple(cell.axes.values()) for cell in table.cells[:4]] == [
+        (1.0, "alpha"),
+        (1.0, "beta"),
+        (1.0, "gamma"),
+        (3.0, "alpha"),
+    ]
+    cell = table.cells[1]
+    values = means(1, 1.0)
+    estimate = known(cell.metrics["latency_mean_s"])
+    assert estimate.value == pytest.approx(values.mean(), rel=1e-12)
+    half = stats.t.ppf(0.975, 5) * values.std(ddof=1) / math.sqrt(6)
+    assert estimate.half_width == pytest.approx(half, rel=1e-9)
+    paired = values - means(0, 1.0)
+    difference = known(cell.differences["latency_mean_s"])
+    assert difference.value == pytest.approx(paired.mean(), rel=1e-12)
+    assert difference.half_width == pytest.approx(
+        stats.t.ppf(0.975, 5) * paired.std(ddof=1) / math.sqrt(6), rel=1e-9
+    )
+    assert not table.cells[0].differences
+
+
+def test_unstable_cells_have_no_tail(results):
+    (table,) = summarise(results)
+    for cell in table.cells:
+        overloaded = cell.axes["traffic.rate_rps"] == 3.0
+        assert cell.stable is not overloaded
+        assert (cell.metrics["latency_p99_s"] is None) is overloaded
+        assert cell.metrics["latency_mean_s"] is not None
+        if cell.differences:
+            assert (cell.differences["latency_p99_s"] is None) is overloaded
+
+
+def test_axes_left_out_are_averaged_within_a_seed(results):
+    (table,) = summarise(results, by=["router"], metrics=["latency_mean_s"])
+    assert table.axes == ("router",)
+    values = (means(2, 1.0) + means(2, 3.0)) / 2
+    estimate = known(table.cells[2].metrics["latency_mean_s"])
+    assert (estimate.n, estimate.value) == (6, pytest.approx(values.mean(), rel=1e-12))
+    assert not any(cell.stable for cell in table.cells)
+    (by_rate,) = summarise(results, by=["rate_rps"])
+    assert [cell.axes for cell in by_rate.cells] == [{"traffic.rate_rps": 1.0}, {"traffic.rate_rps": 3.0}]
+    assert by_rate.compare is None
+
+
+def test_unknown_axes_and_metrics(results):
+    with pytest.raises(InputError, match=r"axis 'ruoter' is unknown; did you mean 'router'\?"):
+        summarise(results, by=["ruoter"])
+    with pytest.raises(
+        InputError, match=r"small has no metric 'latency_p98_s'; did you mean 'latency_p99_s'\?"
+    ):
+        summarise(results, metrics=["latency_p98_s"])
+
+
+def stopping_document(target: float, cap: int = 60) -> dict:
+    return {
+        **DOCUMENT,
+        "sweep": {"name": "stop", "experiment": "tests.fake_experiment:FAKE"},
+        "stop": {
+            "metric": "latency_mean_s",
+            "rel_half_width": target,
+            "min_seeds": 4,
+            "batch": 3,
+            "max_seeds": cap,
+        },
+    }
+
+
+def seeds_by_hand(target: float, cap: int) -> int:
+    seeds = 4
+    while seeds < cap:
+        values = means(0, 1.0, seeds)
+        half = stats.t.ppf(0.975, seeds - 1) * values.std(ddof=1) / math.sqrt(seeds)
+        if half / values.mean() <= target / (1 + target):
+            break
+        seeds = min(seeds + 3, cap)
+    return seeds
+
+
+@pytest.mark.parametrize(("target", "cap", "why"), [(0.1, 60, "target"), (0.01, 20, "cap")])
+def test_seeds_are_added_until_target_or_cap(tmp_path, target, cap, why):
+    sweep = parse(stopping_document(target, cap), ["rate_rps=1.0"])
+    report = run(sweep, tmp_path)
+    expected = seeds_by_hand(target, cap)
+    assert (expected < cap) is (why == "target")
+    assert report.simulated == 3 * expected
+    (table,) = summarise(read(tmp_path))
+    assert {(cell.seeds, cell.why) for cell in table.cells} == {(expected, why)}
+    assert run(sweep, tmp_path).simulated == 0
+
+
+def test_an_overloaded_cell_does_not_ask_for_more_seeds(tmp_path):
+    run(parse(stopping_document(0.01), ["rate_rps=3.0"]), tmp_path)
+    (table,) = summarise(read(tmp_path))
+    assert {(cell.seeds, cell.stable) for cell in table.cells} == {(4, False)}
+
+
+def test_seeds_of_an_earlier_longer_sweep_do_not_change_the_answer(tmp_path):
+    sweep = parse(stopping_document(0.1), ["rate_rps=1.0"])
+    run(sweep, tmp_path / "fresh")
+    run(parse(DOCUMENT, ["rate_rps=1.0", "sweep.seeds=60"]), tmp_path / "used")
+    assert run(sweep, tmp_path / "used").simulated == 0
+    fresh, used = read(tmp_path / "fresh").rows, read(tmp_path / "used").rows
+    drop = ["sweep", "spec_hash"]
+    assert used.drop(drop).equals(fresh.drop(drop))
