@@ -1,4 +1,4 @@
-"""Fitted step times against the grids they were fitted to: errors as their source states them, and what our form costs.
+"""Fitted step times against the grids they were fitted to: errors as their source states them, and in our form.
 
 A grid row has prefill tokens and their pairs, decode requests and their contexts, and milliseconds.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def source(name: str) -> dict:
     return json.loads(shared_path("calibration/constants.json").read_text())[name]
 
 
-def errors(rows: list[Row], predicted_ms: list[float]) -> dict[str, list[float]]:
+def errors(rows: list[Row], predicted_ms: Sequence[float]) -> dict[str, list[float]]:
     """Median and 95th percentile of the relative error in per cent, by kind, to one decimal."""
     result = {}
     for kind in KINDS:
@@ -88,7 +89,7 @@ def test_tables_as_their_source_uses_them(name: str) -> None:
     table, rows = step_tables()[name], grid(name)
     slope = (table.ms[-1] - table.ms[-2]) / (table.tokens[-1] - table.tokens[-2])
     predicted = [
-        np.interp(row.n + row.b, table.tokens, table.ms)
+        float(np.interp(row.n + row.b, table.tokens, table.ms))
         + slope * max(0, row.n + row.b - table.tokens[-1])
         + table.ms_per_pair * row.prefill_pairs
         + table.ms_per_context_tok * row.decode_ctx
@@ -128,8 +129,8 @@ def test_rooflines_with_fitted_constants(name: str, gpu: str, model: str, tp: in
         overhead_s=constants["overhead_ms"] / 1e3,
         output_head=True,
     )
-    # The source counts the output head once a sequence, we once a step with prefill, and our expert weights are
-    # exact where it rounds: 0.2 points at most, of errors between 3 and 53.
+    # The source counts the output head once a sequence, we once a step with prefill, and our expert weights
+    # are exact where it rounds: 0.2 points at most, of errors between 3 and 53.
     ours = errors(rows, ours_ms(step_time, rows))
     off = [abs(a - b) for kind in KINDS for a, b in zip(ours[kind], constants["err"][kind], strict=True)]
     assert max(off) < 0.25
