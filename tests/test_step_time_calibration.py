@@ -1,4 +1,4 @@
-"""Fitted step times against the grids they were fitted to: errors as their source states them, and in our form.
+"""Fitted step times against the grids they were fitted to: errors as their source has them, and in our form.
 
 A grid row has prefill tokens and their pairs, decode requests and their contexts, and milliseconds.
 """
@@ -49,7 +49,8 @@ def grid(name: str) -> list[Row]:
             )
             for row in csv.DictReader(file)
         ]
-    return [row for row in rows if row.kv_tok <= source(name)["kv_cap_tokens"]]
+    capacity_tok = source(name)["kv_cap_tokens"]
+    return [row for row in rows if row.kv_tok <= capacity_tok]
 
 
 def source(name: str) -> dict:
