@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastsim.errors import InputError
 from fastsim.stats.intervals import Interval, finite_values, mean_interval, quantiles
-from fastsim.stats.warmup import Truncation, common_warmup
+from fastsim.stats.warmup import Runs, Truncation, common_warmup
 
 PROBABILITIES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
@@ -98,7 +98,7 @@ def reduce_run(values: ArrayLike, warmup: int = 0, ps: Sequence[float] = PROBABI
 
 
 def summarise(
-    runs: Sequence[ArrayLike],
+    runs: Runs,
     *,
     warmup: Truncation | None = None,
     ps: Sequence[float] = PROBABILITIES,
