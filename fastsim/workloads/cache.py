@@ -46,7 +46,8 @@ def fetch(key: str) -> dict[str, np.ndarray] | None:
         return None
     path = folder / (key + _SUFFIX)
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here, for NumPy leaves a file open that is no archive.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         os.utime(path)
     except Exception:  # zipfile, zlib and NumPy have many ways to say that a file is damaged

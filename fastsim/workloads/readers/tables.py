@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from fastsim.workloads.readers import fields
 from fastsim.workloads.readers.clock import DATE
 from fastsim.workloads.readers.columns import MAX_TOK, Columns, Complaints, Phrase
 from fastsim.workloads.readers.source import Source
+
+_DATES = re.compile(r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?\n)+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -110,25 +113,24 @@ def _times(texts: tuple[str, ...]) -> np.ndarray | None:
 
 
 def _counts(texts: tuple[str, ...]) -> np.ndarray | None:
-    if not all(map(str.isdigit, texts)):
+    if not all(map(str.isdigit, texts)) or max(map(len, texts)) > len(str(MAX_TOK)):
         return None
     values = np.array(list(map(int, texts)))
-    sound = values.dtype == np.int64 and ((values >= 1) & (values <= MAX_TOK)).all()
-    return values if sound else None
+    return values if ((values >= 1) & (values <= MAX_TOK)).all() else None
 
 
 def _dates(texts: tuple[str, ...]) -> np.ndarray | None:
     """Return nanoseconds since 1970 where all dates are in UTC or all are without zone."""
     zone = next((z for z in ("+00:00", "Z") if texts[0].endswith(z)), "")
-    bare = [text.removesuffix(zone) for text in texts] if zone else list(texts)
-    # A date and a time of day is at least 19 characters long; NumPy takes less, and words like "today".
-    if zone and not all(text.endswith(zone) for text in texts):
+    if not all(text.endswith(zone) for text in texts):
         return None
-    if any(len(text) < 19 or text[19:20] not in ("", ".") for text in bare):
+    bare = [text.removesuffix(zone) for text in texts]
+    # NumPy would take more than this: zones, with a warning, dates without time, words like "today".
+    if not _DATES.fullmatch("\n".join(bare) + "\n"):
         return None
     try:
         ns = np.array(bare, dtype="datetime64[ns]").astype(np.int64)
-    except ValueError:
+    except ValueError:  # no such day
         return None
     return ns if (ns >= 0).all() else None
 
