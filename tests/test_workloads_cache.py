@@ -12,8 +12,7 @@ import pytest
 
 from fastsim import _paths
 from fastsim.errors import InputError
-from fastsim.workloads import cache, load
-from fastsim.workloads import load as public_load
+from fastsim.workloads import cache, load, sessions
 from fastsim.workloads.readers import read as reading
 from tests.trace_files import SAMPLES
 
@@ -86,6 +85,15 @@ def test_the_cache_can_be_left_alone(folder, parses):
     assert not folder.exists()
 
 
+def test_derived_sessions_are_kept(folder, monkeypatch):
+    first = load(SAMPLE, shuffle_sessions=True)
+    assert len(list(folder.glob("*.npz"))) == 2
+    monkeypatch.setattr(sessions, "derive_sessions", None)
+    assert load(SAMPLE, shuffle_sessions=True).digest() == first.digest()
+    with pytest.raises(TypeError):
+        load(SAMPLE, shuffle_sessions=True, cache=False)
+
+
 def test_refusals_are_not_kept(folder):
     for _ in range(2):
         with pytest.raises(InputError, match="line 2, column input_length"):
@@ -154,5 +162,5 @@ def test_nothing_but_whole_entries_is_left(folder, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(np, "savez", fails)
-        assert len(public_load(SAMPLE)) == 5
+        assert len(load(SAMPLE)) == 5
     assert not list(folder.iterdir())

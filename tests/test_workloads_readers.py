@@ -67,6 +67,14 @@ def test_burstgpt_failures_are_dropped_aloud_and_sessions_kept():
     assert workload.summary.ignored_columns == ("Elapsed time", "Model", "Total tokens", "Log Type")
 
 
+def test_servegen_requests():
+    workload = read("fmt_servegen_requests.csv")
+    assert workload.arrival_s.tolist() == [0.0, 0.001, 0.25]
+    assert workload.prompt_tok.tolist() == [258, 487, 90]
+    assert workload.output_tok.tolist() == [119, 15, 7]
+    assert workload.summary.ignored_columns == ("client",)
+
+
 def test_vidur():
     workload = read("fmt_vidur_processed.csv")
     assert workload.arrival_s.tolist() == [0.0, 0.052, 0.0795, 1.9, 1.9]

@@ -7,7 +7,9 @@ import gzip
 import pytest
 
 from fastsim.workloads import FORMATS, load
-from tests.trace_files import from_text, line, read, refused
+from fastsim.workloads.readers.registry import choose_format
+from fastsim.workloads.readers.source import Source
+from tests.trace_files import SAMPLES, from_text, line, read, refused
 
 # ---------------------------------------------------------------- values
 
@@ -166,5 +168,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         load(tmp_path)
 
 
-def test_every_format_is_described():
-    assert all(entry.name == name and entry.doc for name, entry in FORMATS.items())
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_described_and_has_a_sample_that_is_recognised(name):
+    assert FORMATS[name].name == name
+    assert FORMATS[name].doc
+    sources = [Source(path.name, path.read_bytes()) for path in SAMPLES.glob("*") if path.suffix != ".gz"]
+    recognised = [
+        source.name for source in sources if source.data and choose_format(source, None)[0].name == name
+    ]
+    assert recognised

@@ -80,7 +80,7 @@ def load(
     limit : int, optional
         Keep at most so many requests, the first to arrive.
     cache : bool
-        Keep the parsed trace on disk under a hash of its bytes, so that it is parsed once.
+        Keep the parsed trace, and derived sessions, on disk under a hash of the bytes: parsed once.
 
     Raises
     ------
@@ -99,7 +99,8 @@ def load(
         workload = workload.window(start_s, end_s)
     workload = transforms.repeat(workload, repeat)
     if shuffle_sessions:
-        workload = transforms.shuffle_sessions(workload, _stream(seed, replicate, "sessions"))
+        rng = _stream(seed, replicate, "sessions")
+        workload = transforms.shuffle_sessions(workload, rng, cached=cache)
     if rate_scale != 1.0 and rate_mode == "compress":
         workload = transforms.compress_time(workload, rate_scale)
     elif rate_scale != 1.0:

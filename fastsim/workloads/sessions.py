@@ -8,11 +8,16 @@ from fastsim.workloads import cache
 from fastsim.workloads.workload import Workload
 
 
-def sessions_of(workload: Workload) -> np.ndarray:
+def sessions_of(workload: Workload, *, cached: bool = False) -> np.ndarray:
     """Return a session number for every request: those given, else derived from shared prefixes.
 
-    Where sessions are given for some requests, each of the others is a session of its own. Derived sessions
-    are kept on disk, for they take longer than reading a trace.
+    Where sessions are given for some requests, each of the others is a session of its own.
+
+    Parameters
+    ----------
+    workload : Workload
+    cached : bool
+        Keep derived sessions on disk, for they take longer than reading a trace.
 
     Returns
     -------
@@ -22,6 +27,8 @@ def sessions_of(workload: Workload) -> np.ndarray:
     given = workload.session
     if (given >= 0).any():
         return _dense(np.where(given >= 0, given, given.max() + 1 + np.arange(len(given))))
+    if not cached:
+        return derive_sessions(workload)
     key = cache.key_of("sessions", workload.digest())
     kept = cache.fetch(key)
     if kept is not None and kept.get("session", given[:0]).shape == given.shape:

@@ -70,13 +70,15 @@ def repeat(workload: Workload, times: int) -> Workload:
     )
 
 
-def shuffle_sessions(workload: Workload, rng: np.random.Generator) -> Workload:
+def shuffle_sessions(workload: Workload, rng: np.random.Generator, *, cached: bool = False) -> Workload:
     """Let whole sessions swap their start times at random; the gaps within a session stay.
 
     The requests, their prompts and the set of start times stay the same, so the result is another run of
     the same traffic. A long session that starts late may end after the original's last arrival.
+
+    `cached` keeps derived sessions on disk.
     """
-    session = sessions_of(workload)
+    session = sessions_of(workload, cached=cached)
     count = int(session.max()) + 1
     start_s = np.full(count, np.inf)
     np.minimum.at(start_s, session, workload.arrival_s)
