@@ -1,8 +1,13 @@
 """Statistics that can be trusted: intervals, warm-up, paired comparisons, stopping, selection.
 
-NumPy only at import; SciPy is imported when a function first needs it.
+NumPy only at import; SciPy is imported when a function first needs it, numba when the histogram is.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastsim.stats.controls import ControlledInterval, control_variates
 from fastsim.stats.intervals import (
     Interval,
     PairedInterval,
@@ -13,18 +18,56 @@ from fastsim.stats.intervals import (
     quantile_rank,
     quantiles,
 )
+from fastsim.stats.pipeline import RunStatistics, Summary, reduce_run, run_length, summarise
+from fastsim.stats.selection import Comparison, Selection, compare_to_control, holm, select_best
+from fastsim.stats.single_run import batch_means, order_statistic_interval, sectioning
 from fastsim.stats.stability import backlog_score, is_stable, point_is_stable
+from fastsim.stats.stopping import Decision, StoppingRule, run_until
+from fastsim.stats.warmup import Truncation, common_warmup, mser5
+
+if TYPE_CHECKING:
+    from fastsim.stats.histogram import QuantileHistogram
 
 __all__ = [
+    "Comparison",
+    "ControlledInterval",
+    "Decision",
     "Interval",
     "PairedInterval",
+    "QuantileHistogram",
+    "RunStatistics",
+    "Selection",
+    "StoppingRule",
+    "Summary",
+    "Truncation",
     "backlog_score",
+    "batch_means",
+    "common_warmup",
+    "compare_to_control",
+    "control_variates",
+    "holm",
     "is_stable",
     "mean_interval",
+    "mser5",
+    "order_statistic_interval",
     "paired_difference",
     "paired_ratio",
     "point_is_stable",
     "quantile",
     "quantile_rank",
     "quantiles",
+    "reduce_run",
+    "run_length",
+    "run_until",
+    "sectioning",
+    "select_best",
+    "summarise",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "QuantileHistogram":
+        from fastsim.stats.histogram import QuantileHistogram  # brings numba
+
+        return QuantileHistogram
+    raise AttributeError(f"module 'fastsim.stats' has no attribute {name!r}")

@@ -98,15 +98,12 @@ def sequential_case(rel_half_width: float, utilisation: float) -> Case:
 
 def cases() -> Iterator[Case]:
     """Everything the study measures."""
-    for utilisation in (0.5, 0.8, 0.9, 0.95):
-        yield pipeline_case(0.99, utilisation)
-    for utilisation in (0.5, 0.8, 0.9, 0.95):
-        yield pipeline_case(None, utilisation)
     for utilisation in (0.5, 0.8, 0.9):
+        yield pipeline_case(0.99, utilisation)
+        yield pipeline_case(None, utilisation)
         yield pipeline_case(None, utilisation, servers=16)
-    for sizes in ("deterministic", "hyperexponential"):
-        for utilisation in (0.5, 0.8, 0.9):
-            yield pipeline_case(None, utilisation, sizes=sizes)
+        yield pipeline_case(None, utilisation, sizes="deterministic")
+        yield pipeline_case(None, utilisation, sizes="hyperexponential")
     yield single_run_case(None, 0.8)
     yield single_run_case(0.99, 0.8)
     yield sequential_case(0.05, 0.5)
