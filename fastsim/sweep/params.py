@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -111,6 +112,12 @@ def digest(value: Any) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Content hash of a file's bytes: 32 hexadecimal digits."""
+    """Content hash of a file's bytes: 32 hexadecimal digits. Every cell of a sweep asks; it is read once."""
+    info = path.stat()
+    return _file_digest(path, info.st_size, info.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=16)
+def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

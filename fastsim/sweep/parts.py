@@ -15,6 +15,7 @@ from publishing anything more, at one instant.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -33,6 +34,7 @@ from fastsim.sweep.spec import Sweep
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
 MANIFEST = "sweep.json"
 IDENTITY = ("sweep", "spec_hash", "code_version", "point", "seed", "replicate", "params")
@@ -53,12 +55,12 @@ class Writer:
         """Whether the point's part is there already (another run may have written it)."""
         return (self.parts / f"{key}.parquet").exists()
 
-    def publish(self, key: str, frame: pl.DataFrame) -> None:
+    def publish(self, key: str, part: bytes) -> None:
         """Write one part so that it appears whole or not at all."""
         temporary = self.run / f"{key}-{uuid.uuid4().hex}.parquet"
         try:
             with temporary.open("xb") as file:
-                frame.write_parquet(file)
+                file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.parts / f"{key}.parquet")
@@ -155,19 +157,18 @@ def read_manifest(folder: Path) -> Sweep:
         raise InputError(f"{folder / MANIFEST} is damaged ({error}); run the sweep again") from None
 
 
-def schema(what: Experiment) -> dict[str, Any]:
+def schema(what: Experiment) -> pa.Schema:
     """Columns and types of a part, the only ones for writing and reading."""
-    import polars as pl
+    import pyarrow as pa
 
-    kinds: dict[type, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
-    columns: dict[str, Any] = dict.fromkeys(IDENTITY, pl.String)
-    columns.update(seed=pl.Int64, replicate=pl.Int64)
-    columns.update({name: kinds[metric.type] for name, metric in what.metrics.items()})
-    return columns
+    kinds = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: pa.string()}
+    columns = {name: int if name in ("seed", "replicate") else str for name in IDENTITY}
+    columns.update({name: metric.type for name, metric in what.metrics.items()})
+    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
 
 
-def frame(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> pl.DataFrame:
-    """One point's row as a table.
+def encode(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> bytes:
+    """One point's row as a Parquet file.
 
     Parameters
     ----------
@@ -182,7 +183,8 @@ def frame(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> pl
     ValueError
         If its keys are not the experiment's metrics.
     """
-    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     if row.keys() != what.metrics.keys():
         odd = ", ".join(sorted(row.keys() ^ what.metrics.keys()))
@@ -190,7 +192,10 @@ def frame(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> pl
     full = dict(identity)
     for name, metric in what.metrics.items():
         full[name] = None if row[name] is None else metric.type(row[name])
-    return pl.DataFrame([full], schema=schema(what), strict=True)
+    file = io.BytesIO()
+    table = pa.Table.from_pylist([full], schema=schema(what))
+    pq.write_table(table, file, write_statistics=False, use_dictionary=False)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)
@@ -233,7 +238,7 @@ def survey(folder: Path, what: Experiment, keys: Iterable[str]) -> Survey:
     parts = folder / "parts"
     files = sorted(path for path in (parts.iterdir() if parts.is_dir() else ()) if path.suffix == ".parquet")
     ours = [path for path in files if path.stem in order]
-    columns = schema(what)
+    columns = dict(cast(pl.DataFrame, pl.from_arrow(schema(what).empty_table())).schema)
     rows, bad = _read(ours, columns)
     rows = rows.sort(pl.col("point").replace_strict(order, return_dtype=pl.Int64), maintain_order=True)
     return Survey(rows=rows, bad=bad, foreign=[path for path in files if path.stem not in order])

@@ -25,11 +25,7 @@ Note = Callable[[str], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C stopped a sweep; nothing more will be written."""
-
-    def __init__(self, finished: int) -> None:
-        super().__init__(finished)
-        self.finished = finished
+    """Ctrl-C stopped a sweep: what is finished is kept, and nothing more will be written."""
 
 
 @dataclass
@@ -92,7 +88,8 @@ def run(
         try:
             job.run(progress)
         except KeyboardInterrupt:
-            raise Interrupted(job.report.found + job.report.simulated) from None
+            finished = job.report.found + job.report.simulated
+            raise Interrupted(f"interrupted; {finished} points are kept, run again to go on") from None
         return job.report
 
 

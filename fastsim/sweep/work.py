@@ -7,16 +7,13 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import experiment
-from fastsim.sweep.parts import RunClosed, Writer, frame
+from fastsim.sweep.parts import RunClosed, Writer, encode
 from fastsim.sweep.points import Point
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def _simulate(task: Task, point: Point) -> Outcome:
     return outcome
 
 
-def _part(task: Task, point: Point) -> pl.DataFrame:
+def _part(task: Task, point: Point) -> bytes:
     what = experiment(task.experiment)
     args = (task.seed, point.replicate)
     workload = WORKLOADS.get(point.workload, lambda: what.prepare(point.params, *args))
@@ -111,7 +108,7 @@ def _part(task: Task, point: Point) -> pl.DataFrame:
         "replicate": point.replicate,
         "params": P.text(point.params),
     }
-    return frame(what, identity, row)
+    return encode(what, identity, row)
 
 
 def _sentence(error: Exception) -> str:

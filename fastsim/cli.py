@@ -1,0 +1,280 @@
+"""The command line: commands only. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from fastsim.errors import InputError
+
+app = App(
+    name="fastsim",
+    help="Simulate LLM request routing: sweeps with confidence intervals.",
+    version=lambda: _version(),
+    default_parameter=Parameter(negative=()),
+)
+
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+
+Settings = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", help="Set a parameter: key=value, the value as in TOML. May be repeated."),
+]
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
+
+
+@app.command
+def run(
+    sweep: Path,
+    /,
+    *,
+    jobs: int | None = None,
+    out: Path | None = None,
+    backend: Literal["threads", "processes", "dask"] = "threads",
+    settings: Settings = (),
+    trace: Path | None = None,
+) -> int:
+    """Run a sweep, or what is missing of it; then print its tables and draw its figures.
+
+    Parameters
+    ----------
+    sweep
+        TOML file of the sweep.
+    jobs
+        Workers; by default what the sweep says, else the number of cores.
+    out
+        Results folder, by default results/NAME. Points it holds already are not run again.
+    backend
+        How points run side by side.
+    settings
+        Set a parameter.
+    trace
+        Trace the sweep replays, the same as --set workload.trace=PATH.
+    """
+    from fastsim import sweep as sweeps
+    from fastsim.report import figures
+
+    _first_interrupt_stops_second_kills()
+    from_trace = [f"workload.trace={json.dumps(str(trace))}"] if trace else []
+    plan = sweeps.load(sweep, [*settings, *from_trace])
+    figures.check(plan)
+    folder = out or Path("results") / plan.name
+    report = sweeps.run(plan, folder, jobs=jobs, backend=backend, progress=True, note=_note)
+    if report.simulated or report.found:
+        results = _show(folder)
+        for path in figures.write(results, folder):
+            print(f"figure: {path}")
+    print(f"{report.simulated} points simulated in {report.seconds:.1f} s, {report.found} found in {folder}")
+    for point, error in list(report.failed.items())[:5]:
+        _note(f"failed: {point}: {error}")
+    if report.failed:
+        _note(
+            f"{len(report.failed)} points failed, see {folder / 'failed.txt'}; another run tries them again"
+        )
+    return FAILED if report.failed else 0
+
+
+@app.command
+def show(
+    folder: Path,
+    /,
+    *,
+    by: tuple[str, ...] = (),
+    metric: tuple[str, ...] = (),
+    as_json: Json = False,
+) -> None:
+    """Print the results of a sweep: means and P99s with 95 % intervals, and paired differences.
+
+    Parameters
+    ----------
+    folder
+        Results folder; the sweep may still be running.
+    by
+        Axis to keep; the others are averaged over, seed by seed. May be repeated.
+    metric
+        Metric to print instead of those the sweep names. May be repeated.
+    as_json
+        Print JSON.
+    """
+    if not as_json:
+        _show(folder, by, metric)
+        return
+    from fastsim.report import data
+    from fastsim.sweep import read, summarise
+
+    _print_json(data.rows(summarise(read(folder), by, metric)))
+
+
+@app.command
+def replay(
+    trace: Path,
+    /,
+    *,
+    router: tuple[str, ...] = (),
+    replicas: int = 4,
+    model: str = "mistral-7b",
+    gpu: str = "a6000",
+    engine: Literal["vllm", "lecture"] = "vllm",
+    block_tok: int | None = None,
+    kv_tok: int | None = None,
+    view: str = "live",
+    rate_scale: float = 1.0,
+    format: str | None = None,
+    hash_block_tok: int | None = None,
+    skip_bad: bool = False,
+    settings: Settings = (),
+    as_json: Json = False,
+) -> None:
+    """Serve a trace behind each router in turn and compare them: one run each, no intervals.
+
+    Parameters
+    ----------
+    trace
+        File in any format of `fastsim workloads`, plain or gzipped.
+    router
+        Router to compare, by default all. May be repeated.
+    replicas
+        Replicas of the model.
+    model
+        Name from `fastsim models`.
+    gpu
+        Name from `fastsim hardware`.
+    engine
+        Scheduler of a replica.
+    block_tok
+        Tokens a KV block, by default 16.
+    kv_tok
+        KV capacity of a replica in tokens, by default what the GPU leaves beside the weights.
+    view
+        What routers see: live, or periodic(T) with T in seconds.
+    rate_scale
+        Factor on the trace's rate.
+    format
+        Format of the trace, recognised by default.
+    hash_block_tok
+        Tokens one hash id of the trace stands for, guessed by default.
+    skip_bad
+        Drop and count malformed rows instead of refusing the trace.
+    settings
+        Set a parameter.
+    as_json
+        Print JSON.
+    """
+    from fastsim.report import text
+    from fastsim.sweep.replay import replay as compare
+
+    workload = {"trace": str(trace), "format": format, "block_tok": hash_block_tok}
+    cluster = {"replicas": replicas, "model": model, "gpu": gpu, "engine": engine}
+    cluster |= {"block_tok": block_tok, "kv_tok": kv_tok}
+    base = {
+        "view": view,
+        "workload": {**_given(workload), "rate_scale": rate_scale, "skip_bad": skip_bad},
+        "cluster": _given(cluster),
+    }
+    found = compare(base, router, settings=settings, note=_note)
+    if as_json:
+        _print_json({"workload": found.workload, "cluster": found.cluster, "routers": found.rows})
+    else:
+        print(text.replay(found))
+
+
+@app.command
+def routers(*, as_json: Json = False) -> None:
+    """List the routing policies and their parameters."""
+    _list("routers", as_json)
+
+
+@app.command
+def workloads(*, as_json: Json = False) -> None:
+    """List the synthetic workloads and the trace formats."""
+    _list("workloads", as_json)
+
+
+@app.command
+def hardware(*, as_json: Json = False) -> None:
+    """List the GPUs."""
+    _list("hardware", as_json)
+
+
+@app.command
+def models(*, as_json: Json = False) -> None:
+    """List the language models."""
+    _list("models", as_json)
+
+
+def main() -> None:
+    """Entry point: run a command; an error of the user's is one sentence, and exit status 2."""
+    try:
+        code = app(exit_on_error=False, print_error=False, result_action="return_value")
+    except (InputError, CycloptsError) as error:
+        _note(" ".join(str(error).split()) if isinstance(error, CycloptsError) else str(error))
+        code = WRONG_INPUT
+    except KeyboardInterrupt as interrupt:
+        _note(str(interrupt) or "interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of our output had enough
+        sys.stderr.close()
+        code = FAILED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(folder: Path, by: tuple[str, ...] = (), metrics: tuple[str, ...] = ()) -> Any:
+    from fastsim.report import text
+    from fastsim.sweep import read, summarise
+    from fastsim.sweep.experiments import experiment
+
+    results = read(folder)
+    for path, why in results.bad.items():
+        _note(f"part {path.name} cannot be used: {why}; run the sweep again to mend it")
+    what = experiment(results.sweep.experiment)
+    print(text.heading(results.sweep))
+    for table in summarise(results, by, metrics):
+        print(f"\n{text.summary(table, what)}\n")
+    return results
+
+
+def _list(what: str, as_json: bool) -> None:
+    from fastsim.report import listings
+
+    listing = getattr(listings, what)()
+    if as_json:
+        _print_json(listing)
+    else:
+        print(listings.render(listing))
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+
+
+def _note(text: str) -> None:
+    print(f"fastsim: {text}" if "\n" not in text else text, file=sys.stderr, flush=True)
+
+
+def _version() -> str:
+    import fastsim
+
+    return fastsim.__version__
+
+
+def _first_interrupt_stops_second_kills() -> None:
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+
+
+if __name__ == "__main__":
+    main()

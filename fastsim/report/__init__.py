@@ -1,0 +1,1 @@
+"""Tables and figures, fed only by what a sweep stored."""

@@ -1,0 +1,43 @@
+"""Summaries as plain values, ready for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastsim.stats import Interval, PairedInterval
+from fastsim.sweep.summary import Table
+
+
+def rows(tables: list[Table]) -> list[dict[str, Any]]:
+    """One object a line of the tables: grid, axes, seeds, stable, then an estimate for each metric.
+
+    ``<metric>`` is ``{value, low, high, n}`` and ``<metric>_difference`` adds ``against`` and ``vrf``; both
+    are null where they are withheld.
+    """
+    return [
+        {
+            "grid": table.title,
+            **cell.axes,
+            "seeds": cell.seeds,
+            "seeds_from": cell.why,
+            "stable": cell.stable,
+            **{name: estimate(interval) for name, interval in cell.metrics.items()},
+            **{
+                f"{name}_difference": estimate(interval, against=table.reference)
+                for name, interval in cell.differences.items()
+            },
+        }
+        for table in tables
+        for cell in table.cells
+    ]
+
+
+def estimate(interval: Interval | None, **more: Any) -> dict[str, Any] | None:
+    """An interval as an object; what is not finite becomes null."""
+    if interval is None:
+        return None
+    fields = {"value": interval.value, "low": interval.low, "high": interval.high, "n": interval.n}
+    if isinstance(interval, PairedInterval):
+        fields["vrf"] = interval.vrf
+    return {**more, **{name: value if math.isfinite(value) else None for name, value in fields.items()}}

@@ -1,0 +1,101 @@
+"""What there is to choose from: routers, workloads, hardware, models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fastsim.report.text import grid, number
+
+Listing = list[dict[str, Any]]
+
+
+def routers() -> Listing:
+    """Registered policies: name, parameters with defaults, what they do."""
+    from fastsim.cluster.routers import ROUTERS
+
+    return [
+        {"name": entry.name, "parameters": _defaults(entry.params), "what it does": entry.doc}
+        for entry in ROUTERS.values()
+    ]
+
+
+def workloads() -> Listing:
+    """Synthetic workloads and trace formats."""
+    from fastsim.workloads import FORMATS, GENERATORS
+
+    made = [
+        {
+            "name": entry.name,
+            "kind": "generator",
+            "parameters": _defaults(entry.params),
+            "what it is": entry.doc,
+        }
+        for entry in GENERATORS.values()
+    ]
+    read = [
+        {"name": name, "kind": "trace format", "parameters": {}, "what it is": entry.doc}
+        for name, entry in FORMATS.items()
+    ]
+    return [*made, *read]
+
+
+def hardware() -> Listing:
+    """The catalogue of GPUs."""
+    from fastsim.hardware import gpus
+
+    return [
+        {
+            "name": gpu.name,
+            "maker's name": gpu.title,
+            "bf16 (Tflop/s)": gpu.bf16_flop_per_s / 1e12,
+            "memory (GB)": gpu.memory_bytes / 1e9,
+            "bandwidth (GB/s)": gpu.bandwidth_bytes_per_s / 1e9,
+            "compute efficiency": gpu.compute_efficiency,
+            "bandwidth efficiency": gpu.bandwidth_efficiency,
+            "overhead (ms)": gpu.overhead_s * 1e3,
+        }
+        for gpu in gpus().values()
+    ]
+
+
+def models() -> Listing:
+    """The catalogue of language models."""
+    from fastsim.hardware import models
+
+    return [
+        {
+            "name": model.name,
+            "maker's name": model.title,
+            "parameters (1e9)": model.params / 1e9,
+            "weights (GB)": model.weight_bytes / 1e9,
+            "KV cache (kB/token)": model.kv_bytes_per_tok / 1e3,
+            "layers": model.layers,
+            "precision": model.precision,
+        }
+        for model in models().values()
+    ]
+
+
+def render(listing: Listing) -> str:
+    """A listing as text: a table where all columns are short, else a paragraph an entry."""
+    if not listing:
+        return ""
+    if "parameters" not in listing[0]:
+        rows = [[number(value) for value in entry.values()] for entry in listing]
+        return grid(list(listing[0]), rows, left=2)
+    return "\n".join(_paragraph(entry) for entry in listing)
+
+
+def _paragraph(entry: dict[str, Any]) -> str:
+    *_, (_, sentence) = entry.items()
+    parameters = ", ".join(f"{name}={number(value)}" for name, value in entry["parameters"].items())
+    kind = f" ({entry['kind']})" if "kind" in entry else ""
+    return f"{entry['name']}{kind}\n    {sentence}" + (
+        f"\n    parameters: {parameters}" if parameters else ""
+    )
+
+
+def _defaults(params: type[msgspec.Struct]) -> dict[str, Any]:
+    return msgspec.to_builtins(params())

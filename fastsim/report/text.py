@@ -1,0 +1,185 @@
+"""Tables for a terminal: plain text, numbers right-aligned, every value with its half-width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fastsim.stats import Interval
+from fastsim.sweep.experiments import Experiment, Metric
+from fastsim.sweep.replay import Replay
+from fastsim.sweep.spec import Sweep
+from fastsim.sweep.summary import Cell, Table
+
+
+def grid(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0, gaps: Sequence[int] = ()
+) -> str:
+    """Lay out a table in columns two spaces apart.
+
+    Parameters
+    ----------
+    header : sequence of str
+        A unit in brackets at the end of a title goes to a line of its own.
+    rows : sequence of sequence of str
+    left : int
+        Number of leading columns aligned to the left; the others go right.
+    gaps : sequence of int
+        Rows that get an empty line before them.
+    """
+    titles = [title.partition(" (") for title in header]
+    units = [f"({unit}" if unit else "" for _, _, unit in titles]
+    heads = [[name for name, _, _ in titles], *([units] if any(units) else [])]
+    widths = [max(len(row[column]) for row in (*heads, *rows)) for column in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [
+            text.ljust(width) if column < left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    lines = [*map(line, heads), "  ".join("-" * width for width in widths)]
+    for number, row in enumerate(rows):
+        lines += ["", line(row)] if number in gaps else [line(row)]
+    return "\n".join(lines)
+
+
+def with_half_width(interval: Interval | None, *, signed: bool = False) -> str:
+    """``3.88 ± 0.12``: the half-width to two digits, the value to the same decimals."""
+    if interval is None:
+        return "-"
+    half, sign = interval.half_width, "+" if signed else ""
+    if half == 0.0:
+        return f"{interval.value:{sign}.4g} ± 0"
+    if not math.isfinite(half):  # one seed says nothing about the spread
+        return f"{interval.value:{sign}.4g} ± ?"
+    decimals = min(max(1 - math.floor(math.log10(half)), 0), 9)
+    return f"{interval.value:{sign}.{decimals}f} ± {half:.{decimals}f}"
+
+
+def number(value: Any) -> str:
+    """A plain value: four digits of a float, thousands of an integer set apart."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else str(value)
+
+
+def summary(table: Table, what: Experiment) -> str:
+    """The table of one grid, with its title above and what the reader must know below."""
+    contrast = [name for name in what.contrast if name in table.metrics] if _compared(table) else []
+    seeds = {(cell.seeds, cell.why) for cell in table.cells}
+    columns: list[tuple[str, list[str]]] = [
+        (name, [str(cell.axes[axis]) for cell in table.cells])
+        for name, axis in zip(_short_names(table.axes), table.axes, strict=True)
+    ]
+    if len(seeds) > 1 or {why for _, why in seeds} != {"fixed"}:
+        columns.append(("seeds", [f"{cell.seeds}{MARKS[cell.why]}" for cell in table.cells]))
+    for name in table.metrics:
+        metric = what.metrics[name]
+        columns.append((metric.title(), [_value(cell, cell.metrics[name], metric) for cell in table.cells]))
+    for name in contrast:
+        metric = what.metrics[name]
+        columns.append((f"Δ {metric.title()}", [_difference(cell, name, metric) for cell in table.cells]))
+    if not any(what.metrics[name].tail for name in table.metrics) and not all(c.stable for c in table.cells):
+        columns.append(("state", ["stable" if cell.stable else "unstable" for cell in table.cells]))
+    rows = list(zip(*(texts for _, texts in columns), strict=True))
+    text = grid([title for title, _ in columns], rows, left=len(table.axes), gaps=_gaps(table))
+    return "\n".join([*([table.title, ""] if table.title else []), text, "", *_notes(table, bool(contrast))])
+
+
+# After the number of seeds: why there are that many.
+MARKS = {"fixed": "", "target": "", "cap": "*", "running": "..."}
+
+
+def _value(cell: Cell, interval: Interval | None, metric: Metric) -> str:
+    return "unstable" if metric.tail and not cell.stable else with_half_width(interval)
+
+
+def _difference(cell: Cell, name: str, metric: Metric) -> str:
+    if not cell.differences:
+        return "-"
+    interval = cell.differences[name]
+    return "unstable" if metric.tail and interval is None else with_half_width(interval, signed=True)
+
+
+def _compared(table: Table) -> bool:
+    return any(cell.differences for cell in table.cells)
+
+
+def _gaps(table: Table) -> list[int]:
+    """Rows at which an axis other than the last changes, if lines stay together in groups."""
+    outer = [tuple(cell.axes[axis] for axis in table.axes[:-1]) for cell in table.cells]
+    return (
+        [n for n in range(1, len(outer)) if outer[n] != outer[n - 1]] if len(set(outer)) < len(outer) else []
+    )
+
+
+def _notes(table: Table, compared: bool) -> list[str]:
+    counts = sorted({cell.seeds for cell in table.cells})
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    notes = [f"value ± half-width of the 95 % interval over {seeds} seeds (replication t)"]
+    whys = {cell.why for cell in table.cells}
+    if "cap" in whys:
+        notes.append("*: stopped by the cap on seeds, wider than the target")
+    if "running" in whys:
+        notes.append("...: seeds are still to come")
+    if compared:
+        notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload")
+    if not all(cell.stable for cell in table.cells):
+        notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")
+    return notes
+
+
+def _short_names(axes: Sequence[str]) -> list[str]:
+    """Last words of dotted names, where they stay different."""
+    last = [axis.rsplit(".", 1)[-1] for axis in axes]
+    return [word if last.count(word) == 1 else axis for word, axis in zip(last, axes, strict=True)]
+
+
+def heading(sweep: Sweep) -> str:
+    """Name and description of a sweep, and what identifies its results."""
+    description = f": {sweep.description}" if sweep.description else ""
+    return (
+        f"{sweep.name}{description}\n"
+        f"experiment {sweep.experiment}, seed {sweep.seed}, spec {sweep.spec_hash()[:12]}, "
+        f"code {sweep.code_version[:12]}"
+    )
+
+
+# Column of a replay's table -> its title.
+REPLAY = {
+    "latency_mean_s": "mean latency (s)",
+    "latency_p99_s": "P99 latency (s)",
+    "ttft_mean_s": "mean TTFT (s)",
+    "ttft_p99_s": "P99 TTFT (s)",
+    "tpot_mean_s": "mean TPOT (s)",
+    "hit_rate": "hit rate",
+    "copies": "copies",
+    "load_imbalance": "imbalance",
+    "utilisation": "utilisation",
+    "preemptions": "preemptions",
+    "throughput_rps": "throughput (1/s)",
+    "speed_rps": "simulated at (requests/s)",
+}
+
+
+def replay(found: Replay) -> str:
+    """The table of a replay: one run a router, so no intervals."""
+    rows = [[row["router"], *(_run_value(row, name) for name in REPLAY)] for row in found.rows]
+    table = grid(["router", *REPLAY.values()], rows, left=1)
+    notes = ["one run each: differences within a run's noise mean nothing; a sweep gives intervals"]
+    if not all(row["stable"] for row in found.rows):
+        notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the trace's length")
+    return "\n".join([table, "", *notes])
+
+
+def _run_value(row: dict[str, Any], name: str) -> str:
+    if name == "speed_rps":
+        return f"{row[name]:,.0f}"
+    return "unstable" if name.endswith("_p99_s") and not row["stable"] else number(row[name])

@@ -1,0 +1,83 @@
+"""One trace, one run, all routers: the quick look before a sweep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastsim.errors import InputError
+from fastsim.sweep.experiments import experiment
+from fastsim.sweep.params import Params
+from fastsim.sweep.spec import parse
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found.
+
+    Attributes
+    ----------
+    workload : dict
+        What was read, repaired and assumed.
+    cluster : dict
+        Parameters of the cluster, derived ones included.
+    rows : list of dict
+        Per router: ``router``, the experiment's metrics (a P99 is None where the run was overloaded), and
+        ``speed_rps``, simulated requests a second of wall-clock time, reading and compiling excluded.
+    """
+
+    workload: dict[str, Any]
+    cluster: Params
+    rows: list[dict[str, Any]]
+
+
+def replay(
+    base: Params,
+    routers: Sequence[str] = (),
+    *,
+    settings: Sequence[str] = (),
+    note: Callable[[str], None] = lambda text: None,
+) -> Replay:
+    """Serve a trace behind each router in turn.
+
+    Parameters
+    ----------
+    base : dict
+        Parameters of the experiment ``cluster``: tables workload (with a trace) and cluster, view, and so on.
+    routers : sequence of str
+        All registered ones by default.
+    settings : sequence of str
+        ``"key=value"``, as for a sweep.
+    note : callable
+        Told what was read, repaired and assumed.
+
+    Raises
+    ------
+    InputError
+        For anything wrong with the trace or a parameter, before anything runs.
+    """
+    from fastsim.cluster.routers import ROUTERS
+
+    document = {
+        "sweep": {"name": "replay", "seeds": 1},
+        "base": base,
+        "grid": {"router": list(routers or ROUTERS)},
+    }
+    sweep = parse(document, settings, where="replay")
+    if sweep.grids[0].axes != ("router",):
+        raise InputError("replay compares routers; for lists of other values write a sweep")
+    what, cells = experiment(sweep.experiment), sweep.cells()
+    workload = what.prepare(cells[0], sweep.seed, 0)
+    note(str(workload.summary))
+    what.warmup(cells, lambda text: None)
+    what.run(cells[0], workload, sweep.seed, 0)  # compiles the prompts, which later runs find
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        start = time.perf_counter()
+        row = what.run(cell, workload, sweep.seed, 0)
+        seconds = time.perf_counter() - start
+        hidden = {name: None for name, metric in what.metrics.items() if metric.tail and not row["stable"]}
+        rows.append({"router": cell["router"], **row, **hidden, "speed_rps": len(workload) / seconds})
+    return Replay(workload.summary.to_dict(), cells[0]["cluster"], rows)
