@@ -1,0 +1,518 @@
+"""Closed forms of queueing theory that the simulator is held against.
+
+Any time unit will do, as long as rates are per the same unit that means are in. Every class refuses an
+unstable queue (utilisation at or above one) with `InputError`, and a formula that needs a finite variance
+refuses a law without one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsim.errors import InputError
+
+__all__ = ["MD1", "MG1", "MG1PS", "MM1", "MMc", "Supermarket", "allen_cunneen", "erlang_c", "kingman"]
+
+_TERMS_MAX = 1_000_000  # a service-time multiple beyond which the M/D/1 wait law is refused
+
+
+def check_rate(name: str, value: float) -> None:
+    """Raise InputError unless `value` is a finite number above zero."""
+    if not (math.isfinite(value) and value > 0.0):
+        raise InputError(f"{name} is {value:g}; it must be a finite number above 0")
+
+
+def check_stable(utilisation: float) -> None:
+    """Raise InputError unless the utilisation is below one."""
+    if utilisation >= 1.0:
+        raise InputError(f"the utilisation is {utilisation:g}; a steady state needs one in (0, 1)")
+
+
+def check_probability(p: float) -> None:
+    """Raise InputError unless p lies in [0, 1)."""
+    if not 0.0 <= p < 1.0:
+        raise InputError(f"p is {p:g}; a quantile needs one in [0, 1)")
+
+
+def check_variance(name: str, value: float) -> None:
+    """Raise InputError for an infinite or negative second moment."""
+    if not math.isfinite(value) or value < 0.0:
+        raise InputError(f"{name} is {value:g}; this formula needs sizes of finite variance")
+
+
+@dataclass(frozen=True)
+class MM1:
+    """M/M/1, FCFS: Poisson arrivals, exponential sizes, one server.
+
+    Attributes
+    ----------
+    arrival_rate, service_rate : float
+        Per time unit; arrival_rate < service_rate.
+
+    Notes
+    -----
+    Exact in steady state. The mean response time holds under processor sharing as well, the quantiles do not.
+    Source: Harchol-Balter, Performance Modeling and Design of Computer Systems, chapter 13 and section 27.
+    """
+
+    arrival_rate: float
+    service_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        check_stable(self.utilisation)
+
+    @property
+    def utilisation(self) -> float:
+        """Fraction of time the server is busy."""
+        return self.arrival_rate / self.service_rate
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system, 1 / (mu - lambda)."""
+        return 1.0 / (self.service_rate - self.arrival_rate)
+
+    @property
+    def wait_mean(self) -> float:
+        """Mean time before service, rho / (mu - lambda)."""
+        return self.utilisation * self.response_mean
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number in system, rho / (1 - rho)."""
+        return self.utilisation / (1.0 - self.utilisation)
+
+    @property
+    def idle_probability(self) -> float:
+        """Fraction of time the server is idle, and probability of no wait."""
+        return 1.0 - self.utilisation
+
+    def response_quantile(self, p: float) -> float:
+        """p-quantile of the time in system, which is exponential with rate mu - lambda."""
+        check_probability(p)
+        return -math.log1p(-p) * self.response_mean
+
+    def wait_quantile(self, p: float) -> float:
+        """p-quantile of the wait: P(W > t) = rho exp(-(mu - lambda) t), an atom at zero."""
+        check_probability(p)
+        return max(0.0, math.log(self.utilisation / (1.0 - p)) * self.response_mean)
+
+
+def erlang_c(servers: int, offered_load: float) -> float:
+    """Probability that an arrival to M/M/c waits.
+
+    Parameters
+    ----------
+    servers : int
+        c, at least 1.
+    offered_load : float
+        lambda / mu, in servers; below c.
+
+    Returns
+    -------
+    float
+        Erlang's C formula, by the recursion of the B formula, which neither overflows nor cancels.
+
+    Raises
+    ------
+    InputError
+        For fewer than one server, a load that is not positive, or one of at least c.
+    """
+    if servers < 1:
+        raise InputError(f"servers is {servers}; at least 1 is needed")
+    check_rate("offered_load", offered_load)
+    check_stable(offered_load / servers)
+    blocking = 1.0
+    for c in range(1, servers + 1):
+        blocking = offered_load * blocking / (c + offered_load * blocking)
+    return blocking / (1.0 - offered_load / servers * (1.0 - blocking))
+
+
+@dataclass(frozen=True)
+class MMc:
+    """M/M/c, FCFS: one queue before c equal servers.
+
+    Attributes
+    ----------
+    arrival_rate, service_rate : float
+        Of the whole system, and of one server, per time unit.
+    servers : int
+        c.
+
+    Notes
+    -----
+    Exact in steady state. Source: Harchol-Balter, Performance Modeling and Design of Computer Systems,
+    chapter 14; Gross, Shortle, Thompson and Harris, Fundamentals of Queueing Theory, section 2.3 (law of the
+    response time).
+    """
+
+    arrival_rate: float
+    service_rate: float
+    servers: int
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        if self.servers < 1:
+            raise InputError(f"servers is {self.servers}; at least 1 is needed")
+        check_stable(self.utilisation)
+
+    @property
+    def offered_load(self) -> float:
+        """Mean number of busy servers, lambda / mu."""
+        return self.arrival_rate / self.service_rate
+
+    @property
+    def utilisation(self) -> float:
+        """Load a server."""
+        return self.offered_load / self.servers
+
+    @cached_property
+    def wait_probability(self) -> float:
+        """Probability of a wait above zero (Erlang C)."""
+        return erlang_c(self.servers, self.offered_load)
+
+    @property
+    def wait_mean(self) -> float:
+        """Mean time before service, C / (c mu - lambda)."""
+        return self.wait_probability / self._drain_rate
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system."""
+        return self.wait_mean + 1.0 / self.service_rate
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number in system, in service or not."""
+        return self.arrival_rate * self.response_mean
+
+    def wait_quantile(self, p: float) -> float:
+        """p-quantile of the wait: P(W > t) = C exp(-(c mu - lambda) t), an atom at zero."""
+        check_probability(p)
+        return max(0.0, math.log(self.wait_probability / (1.0 - p)) / self._drain_rate)
+
+    def response_tail(self, t: float) -> float:
+        """P(time in system > t): the wait is independent of the exponential service that follows."""
+        if t <= 0.0:
+            return 1.0
+        mu = self.service_rate
+        gap = self._drain_rate - mu  # of the two exponential rates; the limit at zero is a double root
+        extra = t if abs(gap) * t < 1e-12 else -math.expm1(-gap * t) / gap
+        return math.exp(-mu * t) * (1.0 + self.wait_probability * mu * extra)
+
+    def response_quantile(self, p: float) -> float:
+        """p-quantile of the time in system, by bisection of its tail to the last bit."""
+        check_probability(p)
+        low, high = 0.0, 1.0 / self.service_rate
+        while self.response_tail(high) > 1.0 - p:
+            low, high = high, 2.0 * high
+        while True:
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                return high
+            if self.response_tail(middle) > 1.0 - p:
+                low = middle
+            else:
+                high = middle
+
+    @property
+    def _drain_rate(self) -> float:
+        return self.servers * self.service_rate - self.arrival_rate
+
+
+@dataclass(frozen=True)
+class MG1:
+    """M/G/1, FCFS: Poisson arrivals, any size law of finite variance.
+
+    Attributes
+    ----------
+    arrival_rate : float
+        Per time unit.
+    service_mean, service_second_moment : float
+        E[S] and E[S^2].
+
+    Notes
+    -----
+    The Pollaczek-Khinchine formula, exact in steady state. Source: Harchol-Balter, Performance Modeling and
+    Design of Computer Systems, chapter 23.
+    """
+
+    arrival_rate: float
+    service_mean: float
+    service_second_moment: float
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_mean", self.service_mean)
+        check_variance("service_second_moment", self.service_second_moment)
+        check_stable(self.utilisation)
+
+    @property
+    def utilisation(self) -> float:
+        """Fraction of time the server is busy."""
+        return self.arrival_rate * self.service_mean
+
+    @property
+    def wait_mean(self) -> float:
+        """Mean time before service, lambda E[S^2] / (2 (1 - rho))."""
+        return self.arrival_rate * self.service_second_moment / (2.0 * (1.0 - self.utilisation))
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system."""
+        return self.wait_mean + self.service_mean
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number in system."""
+        return self.arrival_rate * self.response_mean
+
+    @property
+    def idle_probability(self) -> float:
+        """Fraction of time the server is idle, and probability of no wait."""
+        return 1.0 - self.utilisation
+
+
+class MD1(MG1):
+    """M/D/1, FCFS: Poisson arrivals, constant sizes.
+
+    Parameters
+    ----------
+    arrival_rate : float
+        Per time unit.
+    service_time : float
+        The constant size.
+
+    Notes
+    -----
+    Exact in steady state. The law of the wait is Franx's, whose terms are all positive, where Crommelin's
+    series alternates and loses its digits at high load. Source: Franx, "A simple solution for the M/D/c
+    waiting time distribution", Operations Research Letters 29 (2001).
+    """
+
+    def __init__(self, arrival_rate: float, service_time: float = 1.0) -> None:
+        super().__init__(arrival_rate, service_time, service_time * service_time)
+
+    def wait_cdf(self, t: float) -> float:
+        """P(wait <= t)."""
+        if t < 0.0:
+            return 0.0
+        k = int(t / self.service_mean) + 1
+        if k > _TERMS_MAX:
+            raise InputError(f"t is {t:g}; the law of the wait is computed up to {_TERMS_MAX} service times")
+        # in (0, rho]: the Poisson weights die out at once
+        x = self.arrival_rate * (k * self.service_mean - t)
+        weight, total = math.exp(-x), 0.0
+        waiting = self._waiting_cdf(k)
+        for j in range(k):
+            total += weight * float(waiting[k - 1 - j])
+            weight *= x / (j + 1)
+            if weight < 1e-18:
+                break
+        return total
+
+    def wait_quantile(self, p: float) -> float:
+        """p-quantile of the wait, by bisection of its law to 1e-12 of a service time."""
+        check_probability(p)
+        if p <= self.wait_cdf(0.0):
+            return 0.0
+        low, high = 0.0, self.service_mean
+        while self.wait_cdf(high) < p:
+            low, high = high, 2.0 * high
+        while high - low > 1e-12 * max(self.service_mean, high):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.wait_cdf(middle) < p else (low, middle)
+        return high
+
+    def response_quantile(self, p: float) -> float:
+        """p-quantile of the time in system: the wait and one service."""
+        return self.wait_quantile(p) + self.service_mean
+
+    def _waiting_cdf(self, count: int) -> NDArray[np.float64]:
+        """P(at most j wait) for j < count, from the law of the number in system by level crossing."""
+        rho = self.utilisation
+        above = _poisson_tails(rho, count + 1)
+        p = np.zeros(count + 1)
+        p[0] = 1.0 - rho
+        for j in range(1, count + 1):
+            reach = min(j - 1, above.size - 1)  # tails beyond are below the last bit
+            inner = float(np.dot(p[j - reach : j], above[reach:0:-1])) if reach else 0.0
+            outer = p[0] * above[j - 1] if j - 1 < above.size else 0.0
+            p[j] = (outer + inner) * math.exp(rho)
+        return np.cumsum(p)[1:]
+
+
+def _poisson_tails(mean: float, count: int) -> NDArray[np.float64]:
+    """P(X > k) for k = 0, 1, ... while above 1e-30, at most `count` of them, summed from the small end."""
+    weights = [math.exp(-mean)]
+    while (weights[-1] > 1e-32 or len(weights) < 3) and len(weights) < 200:
+        weights.append(weights[-1] * mean / len(weights))
+    tails = np.cumsum(np.array(weights[:0:-1]))[::-1]
+    return tails[tails > 1e-30][:count]
+
+
+@dataclass(frozen=True)
+class MG1PS:
+    """M/G/1 with processor sharing.
+
+    Attributes
+    ----------
+    arrival_rate : float
+        Per time unit.
+    service_mean : float
+        E[S]; the mean depends on nothing else of the size law (insensitivity), its variance may be infinite.
+
+    Notes
+    -----
+    Exact in steady state. Source: Harchol-Balter, Performance Modeling and Design of Computer Systems,
+    chapter 30.
+    """
+
+    arrival_rate: float
+    service_mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_mean", self.service_mean)
+        check_stable(self.utilisation)
+
+    @property
+    def utilisation(self) -> float:
+        """Fraction of time the server is busy."""
+        return self.arrival_rate * self.service_mean
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system, E[S] / (1 - rho)."""
+        return self.conditional_response_mean(self.service_mean)
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number in system, rho / (1 - rho)."""
+        return self.utilisation / (1.0 - self.utilisation)
+
+    def conditional_response_mean(self, size: float) -> float:
+        """Mean time in system of a request of the given size: every request sees the same slowdown."""
+        return size / (1.0 - self.utilisation)
+
+
+def kingman(arrival_rate: float, service_mean: float, arrival_scv: float, service_scv: float) -> float:
+    """Approximate mean wait of G/G/1, FCFS.
+
+    Parameters
+    ----------
+    arrival_rate, service_mean : float
+        Per time unit, and in it.
+    arrival_scv, service_scv : float
+        Squared coefficients of variation of gaps and sizes, finite.
+
+    Returns
+    -------
+    float
+        rho / (1 - rho) (c_a^2 + c_s^2) / 2 E[S].
+
+    Notes
+    -----
+    Exact for M/G/1, asymptotically exact as rho -> 1, an approximation else (renewal arrivals).
+    Source: Kingman, "The single server queue in heavy traffic", Proc. Cambridge Philosophical Society 57
+    (1961).
+    """
+    return allen_cunneen(arrival_rate, service_mean, 1, arrival_scv, service_scv)
+
+
+def allen_cunneen(
+    arrival_rate: float, service_mean: float, servers: int, arrival_scv: float, service_scv: float
+) -> float:
+    """Approximate mean wait of G/G/c, FCFS.
+
+    Parameters
+    ----------
+    arrival_rate, service_mean : float
+        Of the whole system per time unit, and of one service in it.
+    servers : int
+        c.
+    arrival_scv, service_scv : float
+        Squared coefficients of variation of gaps and sizes, finite.
+
+    Returns
+    -------
+    float
+        The wait of M/M/c times (c_a^2 + c_s^2) / 2.
+
+    Notes
+    -----
+    Exact for M/M/c and M/G/1; for M/G/c usually within ten per cent at high load and c_s^2 near one, poor for
+    heavy tails. Source: Allen, Probability, Statistics, and Queueing Theory, 2nd ed., section 6.2.
+    """
+    check_rate("service_mean", service_mean)
+    check_variance("arrival_scv", arrival_scv)
+    check_variance("service_scv", service_scv)
+    markov = MMc(arrival_rate, 1.0 / service_mean, servers)
+    return markov.wait_mean * 0.5 * (arrival_scv + service_scv)
+
+
+@dataclass(frozen=True)
+class Supermarket:
+    """Join the shortest of d random queues, N -> infinity servers (the supermarket model).
+
+    Attributes
+    ----------
+    arrival_rate, service_rate : float
+        Per server and time unit.
+    d : int
+        Queues looked at, with replacement; 1 is random dispatch.
+
+    Notes
+    -----
+    Poisson arrivals, exponential sizes. A limit: with N servers the error is O(1/N), growing towards rho = 1.
+    Source: Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001;
+    Vvedenskaya, Dobrushin and Karpelevich, Problems of Information Transmission 32, 1996.
+    """
+
+    arrival_rate: float
+    d: int = 2
+    service_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        if self.d < 1:
+            raise InputError(f"d is {self.d}; at least 1 is needed")
+        check_stable(self.utilisation)
+
+    @property
+    def utilisation(self) -> float:
+        """Load a server."""
+        return self.arrival_rate / self.service_rate
+
+    def tail(self, length: int) -> float:
+        """Fraction of servers with at least `length` requests, rho^((d^length - 1) / (d - 1))."""
+        if length <= 0:
+            return 1.0
+        exponent = 0.0
+        for _ in range(length):
+            exponent = exponent * self.d + 1.0
+            if exponent > 1e6 / (1.0 - self.utilisation):
+                return 0.0
+        return self.utilisation**exponent
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number of requests a server, the sum of the tails."""
+        total, length = 0.0, 1
+        while (term := self.tail(length)) > 1e-18 * total:
+            total += term
+            length += 1
+        return total
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system, by Little's law."""
+        return self.queue_length_mean / self.arrival_rate
