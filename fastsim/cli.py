@@ -17,6 +17,7 @@ app = App(
     help="Simulate LLM request routing: sweeps with confidence intervals.",
     version=lambda: _version(),
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,  # `main` says what was kept
 )
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130

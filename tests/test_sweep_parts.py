@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from fastsim.errors import InputError
@@ -106,11 +107,10 @@ def test_no_results_yet(tmp_path):
 
 
 def test_a_closed_run_publishes_nothing(tmp_path):
-    rows = pl.DataFrame({"point": ["a"]})
     with open_run(tmp_path) as writer:
-        writer.publish("a", rows)
+        writer.publish("a", b"rows")
     with pytest.raises(RunClosed):
-        writer.publish("b", rows)
+        writer.publish("b", b"rows")
     with pytest.raises(RunClosed):
         writer.mark("b")
     assert [path.name for path in part_files(tmp_path)] == ["a.parquet"]
@@ -122,8 +122,8 @@ def test_what_a_killed_run_left_is_removed_but_not_what_a_live_one_uses(tmp_path
     (dead / "half.parquet").write_text("half")
     with open_run(tmp_path) as first, open_run(tmp_path) as second:
         assert not dead.exists()
-        first.publish("a", pl.DataFrame({"point": ["a"]}))
-        second.publish("b", pl.DataFrame({"point": ["b"]}))
+        first.publish("a", b"rows")
+        second.publish("b", b"rows")
     assert len(part_files(tmp_path)) == 2
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["lock"]
 
@@ -131,9 +131,9 @@ def test_what_a_killed_run_left_is_removed_but_not_what_a_live_one_uses(tmp_path
 def test_one_schema(folder):
     columns = schema(FAKE)
     for path in part_files(folder):
-        assert pl.read_parquet_schema(path) == columns
+        assert pq.read_schema(path).equals(columns)
     found = survey(folder, FAKE, all_keys(parse(DOCUMENT)))
-    assert found.rows.schema == columns
+    assert found.rows.columns == columns.names
     assert not found.bad
     assert not found.foreign
 

@@ -72,11 +72,11 @@ def replay(
     workload = what.prepare(cells[0], sweep.seed, 0)
     note(str(workload.summary))
     what.warmup(cells, lambda text: None)
-    what.run(cells[0], workload, sweep.seed, 0)  # compiles the prompts, which later runs find
+    what.row(cells[0], workload, sweep.seed, 0)  # compiles the prompts, which later runs find
     rows: list[dict[str, Any]] = []
     for cell in cells:
         start = time.perf_counter()
-        row = what.run(cell, workload, sweep.seed, 0)
+        row = what.row(cell, workload, sweep.seed, 0)
         seconds = time.perf_counter() - start
         hidden = {name: None for name, metric in what.metrics.items() if metric.tail and not row["stable"]}
         rows.append({"router": cell["router"], **row, **hidden, "speed_rps": len(workload) / seconds})

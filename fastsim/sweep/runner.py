@@ -82,15 +82,16 @@ def run(
     backends.check_backend(backend)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}; it must be at least 1")
-    with parts.open_run(folder) as writer:
-        parts.write_manifest(folder, sweep)
-        job = _Run(sweep, folder, writer, jobs or sweep.jobs or backends.default_jobs(), backend, note)
-        try:
+    workers = jobs or sweep.jobs or backends.default_jobs()
+    try:
+        with parts.open_run(folder) as writer:
+            parts.write_manifest(folder, sweep)
+            job = _Run(sweep, folder, writer, workers, backend, note)
             job.run(progress)
-        except KeyboardInterrupt:
-            finished = job.report.found + job.report.simulated
-            raise Interrupted(f"interrupted; {finished} points are kept, run again to go on") from None
-        return job.report
+            return job.report
+    except KeyboardInterrupt:  # the run is closed: what is counted now is final
+        kept = sum((folder / "parts" / f"{key}.parquet").exists() for key in all_keys(sweep))
+        raise Interrupted(f"interrupted; {kept} points are kept, run again to go on") from None
 
 
 class _Run:

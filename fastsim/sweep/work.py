@@ -98,7 +98,7 @@ def _part(task: Task, point: Point) -> bytes:
     what = experiment(task.experiment)
     args = (task.seed, point.replicate)
     workload = WORKLOADS.get(point.workload, lambda: what.prepare(point.params, *args))
-    row = what.run(point.params, workload, *args)
+    row = what.row(point.params, workload, *args)
     identity = {
         "sweep": task.sweep,
         "spec_hash": task.spec_hash,

@@ -91,7 +91,9 @@ def _workload(given: Mapping[str, Any]) -> Params:
     name = given.get("name")
     if name not in GENERATORS:
         wanted = "workload.name is missing" if name is None else f"workload {name!r} is not known"
-        raise InputError(f"{wanted}; choose one of: {', '.join(GENERATORS)}; or give workload.trace")
+        raise InputError(
+            f"{wanted}; choose one of: {', '.join(GENERATORS)}; or give workload.trace (--trace PATH)"
+        )
     own = {key: value for key, value in given.items() if key != "name"}
     spec = msgspec.to_builtins(check(GENERATORS[name].params, own, f"workload {name}"))
     return {"name": name, **{key: value for key, value in spec.items() if value is not None}}
@@ -181,11 +183,18 @@ def tails(result: Result) -> dict[str, float | None]:
 def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     """Compile the kernels and read the traces once, saying what was read."""
     from fastsim.cluster.simulate import warmup as compile_kernels
+    from fastsim.workloads import load
 
-    for trace in {cell["workload"].get("trace_digest"): cell for cell in cells}.values():
-        if "trace" in trace["workload"]:
-            note(str(prepare(trace, 0, 0).summary))
+    traces = [cell["workload"] for cell in cells if "trace" in cell["workload"]]
+    for options in {P.canonical(_reading(workload)): _reading(workload) for workload in traces}.values():
+        note(str(load(**options).summary))
     compile_kernels(sorted({cell["router"] for cell in cells}))
+
+
+def _reading(workload: Params) -> Params:
+    """How a trace is read, apart from what is made of it."""
+    names = ("format", "block_tok", "time_unit", "skip_bad")
+    return {"path": workload["trace"], **{name: workload[name] for name in names if name in workload}}
 
 
 def _latencies() -> dict[str, Metric]:

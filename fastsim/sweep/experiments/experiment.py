@@ -81,3 +81,20 @@ class Experiment:
     contrast: Sequence[str]
     compare: str
     warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None
+
+    def row(self, params: Params, workload: Any, seed: int, replicate: int) -> dict[str, Any]:
+        """Run a point and give its row, each value of its metric's type.
+
+        Raises
+        ------
+        ValueError
+            If `run` gave a row with other keys than `metrics`.
+        """
+        row = self.run(params, workload, seed, replicate)
+        if row.keys() != self.metrics.keys():
+            odd = ", ".join(sorted(row.keys() ^ self.metrics.keys()))
+            raise ValueError(f"experiment {self.name} gave a row that differs from its metrics in {odd}")
+        return {
+            name: None if row[name] is None else metric.type(row[name])
+            for name, metric in self.metrics.items()
+        }
