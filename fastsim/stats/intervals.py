@@ -89,7 +89,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     -----
     Exact for normal values; for replication statistics it leans on the central limit theorem within a
     replication, so a replication should hold many requests. Not for correlated batches of one run. Source:
-    Law, Simulation Modeling and Analysis, 5th ed., section 9.4.1 (replication/deletion).
+    Law, Simulation Modeling and Analysis, 5th ed., section 9.4.1.
     """
     x = finite_values(values, "values")
     center = float(x.mean())

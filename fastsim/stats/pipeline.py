@@ -175,8 +175,9 @@ def run_length(p: float, utilisation: float, variability: float = 1.0) -> int:
     -----
     The memory of a queue, counted in arrivals, grows as variability / (1 - utilisation)^2 whatever the
     number of servers (heavy-traffic limit: Whitt, "Planning queueing simulations", Management Science
-    35(11), 1989). The factor 20 is measured: with it the coverage study stays within its band, with 3 it
-    does not.
+    35(11), 1989). The factor 20 is measured for twenty replications: with it the coverage study stays
+    within its band, with 3 it does not. The bias stays while more replications narrow the interval, so
+    many of them need longer runs.
     """
     if not 0.0 < p < 1.0:
         raise InputError(f"p is {p}; it must lie in (0, 1)")
