@@ -38,7 +38,18 @@ def is_stable(arrival_s: ArrayLike, done_s: ArrayLike) -> bool:
     -----
     The test leans towards "stable": a false alarm takes a good P99 away. A single short run cannot tell a few
     percent of overload from a long busy period; `point_is_stable` takes a point's replications together.
-    Error rates are measured by tests/study/stability.py.
+    Percentage called overloaded, 4,000 runs of M/M/1 from an empty start (tests/study/stability.py):
+
+        utilisation        0.8    0.9   0.95   1.05    1.2      2
+        300 requests      0.07   0.33   1.35   10.2   44.7   96.2
+        600               0      0.03   0.90   12.2   72.0   99.7
+        2,000             0      0      0.10   25.2   99.4    100
+        10,000            0      0      0      77.9    100    100
+        50,000            0      0      0       100    100    100
+
+    M/M/4 and M/M/16 differ by no more than chance and half a percentage point below capacity. Equal sizes are
+    told better (16 servers, 600 requests: 0.30 % at 0.95, 92.8 % at 1.2), widely spread ones worse (squared
+    coefficient of variation 4: 4.3 % and 57.5 %).
     """
     return point_is_stable([backlog_score(arrival_s, done_s)])
 
@@ -64,9 +75,11 @@ def point_is_stable(scores: ArrayLike) -> bool:
     Notes
     -----
     The number in a critically loaded queue grows like a reflected Brownian motion, whose mean score from an
-    empty start is sqrt(2 / pi) = 0.80 with standard deviation 0.60; below capacity the mean is smaller and
-    tends to 0 with the length of the run, above it grows without bound. The mean of r scores therefore
-    tells overload that no single run can.
+    empty start is at most sqrt(2 / pi) = 0.80 with standard deviation 0.60; below capacity the mean is smaller
+    and tends to 0 with the length of the run, above it tends to sqrt(20). The mean of r scores therefore tells
+    overload that no single run can. Percentage of points of 20 runs of M/M/1 at utilisation 1.05 called
+    overloaded: 4 with runs of 300 requests, 14 with 600, 80 with 2,000, 100 with 10,000; at 1.2 all, at 0.95 and
+    below none, for every length (200 points each, tests/study/stability.py).
     """
     z = finite_values(scores, "scores")
     return float(z.mean()) <= 0.8 + 1.2 / math.sqrt(z.size)
