@@ -75,11 +75,11 @@ def point_is_stable(scores: ArrayLike) -> bool:
     Notes
     -----
     The number in a critically loaded queue grows like a reflected Brownian motion, whose mean score from an
-    empty start is at most sqrt(2 / pi) = 0.80 with standard deviation 0.60; below capacity the mean is smaller
-    and tends to 0 with the length of the run, above it tends to sqrt(20). The mean of r scores therefore tells
-    overload that no single run can. Percentage of points of 20 runs of M/M/1 at utilisation 1.05 called
-    overloaded: 4 with runs of 300 requests, 14 with 600, 80 with 2,000, 100 with 10,000; at 1.2 all, at 0.95 and
-    below none, for every length (200 points each, tests/study/stability.py).
+    empty start is at most sqrt(2 / pi) = 0.80 with standard deviation 0.60; below capacity the mean is
+    smaller and tends to 0 with the length of the run, above it tends to sqrt(20). The mean of r scores
+    therefore tells overload that no single run can. Percentage of points of 20 runs of M/M/1 at utilisation
+    1.05 called overloaded: 4 with runs of 300 requests, 14 with 600, 80 with 2,000, 100 with 10,000; at 1.2
+    at least 99, at 0.95 and below none, for every length (200 points each, tests/study/stability.py).
     """
     z = finite_values(scores, "scores")
     return float(z.mean()) <= 0.8 + 1.2 / math.sqrt(z.size)
