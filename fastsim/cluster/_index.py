@@ -12,8 +12,6 @@ from fastsim.cluster._state import (
     BITS,
     COPY_NEXT,
     END,
-    FAULT,
-    FULL_TABLE,
     NONE,
     REPLICAS,
     RUNS,
@@ -66,8 +64,6 @@ def note(s, key, covered):
     if covered > 0:
         mask[run, partly] |= bit
         s.pool[SEEN_USED] += put(s.seen, key, covered)
-        if s.pool[SEEN_USED] * 2 > s.seen.shape[0]:
-            s.pool[FAULT] = FULL_TABLE
 
 
 @kernel

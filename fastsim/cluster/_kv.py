@@ -18,6 +18,7 @@ from fastsim.cluster._state import (
     END,
     EVICTED,
     EXT_FREE,
+    EXT_LIVE,
     EXT_TOP,
     FAULT,
     FREE,
@@ -27,6 +28,7 @@ from fastsim.cluster._state import (
     FULL_TABLE,
     HOLD_EXT,
     HOLD_FREE,
+    HOLD_LIVE,
     HOLD_NEXT,
     HOLD_START,
     HOLD_TOP,
@@ -44,6 +46,7 @@ from fastsim.cluster._state import (
     REF,
     REPLICAS,
     RUNS,
+    SEEN_USED,
     SHARED,
     START,
     TABLE_USED,
@@ -58,19 +61,35 @@ from fastsim.cluster._table import drop, find_slot, get, put
 
 
 @kernel
+def check_pools(s, running):
+    """Note a fault unless the pools have room for one more event of a replica that runs so many requests.
+
+    An event makes at most an extent for each request that leaves, two for each piece a request hits, and one for each
+    run on its path; `hits` has rows for the longest path. Admissions ask again, one by one.
+    """
+    pool = s.pool
+    most = 3 * (running + s.hits.shape[0])
+    if s.ext.shape[0] - pool[EXT_LIVE] < most:
+        pool[FAULT] = FULL_EXT
+    if s.hold.shape[0] - pool[HOLD_LIVE] < most:
+        pool[FAULT] = FULL_HOLD
+    if s.table.shape[0] < 2 * pool[TABLE_USED] or s.seen.shape[0] < 2 * pool[SEEN_USED]:
+        pool[FAULT] = FULL_TABLE
+    return pool[FAULT] == 0
+
+
+@kernel
 def _new_extent(s, key, start, end, ref):
-    """Make an extent; when the pool is used up, a fault is noted and row 0 abused, as the run ends anyway."""
+    """Make an extent; `check_pools` has made sure that there is a row for it."""
     pool = s.pool
     ext = s.ext
     e = pool[EXT_FREE]
     if e != NONE:
         pool[EXT_FREE] = ext[e, LRU_NEXT]
-    elif pool[EXT_TOP] < ext.shape[0]:
+    else:
         e = pool[EXT_TOP]
         pool[EXT_TOP] = e + 1
-    else:
-        pool[FAULT] = FULL_EXT
-        e = 0
+    pool[EXT_LIVE] += 1
     ext[e, START] = start
     ext[e, END] = end
     ext[e, REF] = ref
@@ -86,6 +105,7 @@ def _new_extent(s, key, start, end, ref):
 def _free_extent(s, e):
     s.ext[e, LRU_NEXT] = s.pool[EXT_FREE]
     s.pool[EXT_FREE] = e
+    s.pool[EXT_LIVE] -= 1
 
 
 @kernel
@@ -96,12 +116,10 @@ def _hold(s, i, e, start):
     h = pool[HOLD_FREE]
     if h != NONE:
         pool[HOLD_FREE] = hold[h, HOLD_NEXT]
-    elif pool[HOLD_TOP] < hold.shape[0]:
+    else:
         h = pool[HOLD_TOP]
         pool[HOLD_TOP] = h + 1
-    else:
-        pool[FAULT] = FULL_HOLD
-        h = 0
+    pool[HOLD_LIVE] += 1
     hold[h, HOLD_EXT] = e
     hold[h, HOLD_START] = start
     hold[h, HOLD_NEXT] = s.req[i, HOLDS]
@@ -151,8 +169,6 @@ def _add_copy(s, key, e):
     first = get(s.table, key, NONE)
     if first == NONE:
         s.pool[TABLE_USED] += put(s.table, key, e)
-        if s.pool[TABLE_USED] * 2 > s.table.shape[0]:
-            s.pool[FAULT] = FULL_TABLE
         return
     while ext[first, COPY_NEXT] != NONE:
         first = ext[first, COPY_NEXT]
@@ -447,6 +463,7 @@ def drop_holds(s, r, i):
         following = hold[h, HOLD_NEXT]
         hold[h, HOLD_NEXT] = s.pool[HOLD_FREE]
         s.pool[HOLD_FREE] = h
+        s.pool[HOLD_LIVE] -= 1
         h = following
     s.req[i, HOLDS] = NONE
     return blocks

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._index import longest_match, lowest_bit, rebuild
+from fastsim.cluster._kv import check_pools
 from fastsim.cluster._queues import append_waiting
 from fastsim.cluster._state import (
     ARRIVAL,
@@ -161,8 +162,9 @@ def _dispatch(s, view, route, i, now):
     admissible = rep[r, N_WAITING] == 0 and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
     append_waiting(s, r, i)
     if s.key[r] == NEVER:
-        rep[r, PS] = now
-        rep[r, FS] = 0
+        if rep[r, PS] < now:
+            rep[r, PS] = now
+            rep[r, FS] = 0
         s.key[r] = 2 * now + 1
         _replay(s, r)
     elif rep[r, KIND] == RUN and admissible and rep[r, DECODING] < s.cfg[BUDGET]:
@@ -174,6 +176,8 @@ def _dispatch(s, view, route, i, now):
 def _pass_event(s, r, limit):
     """Handle replica r's next event; a step that would start at or after `limit` is left for later."""
     rep = s.rep
+    if not check_pools(s, rep[r, N_RUNNING]):
+        return
     if s.key[r] & 1 == 0:
         engine.end(s, r)
         if rep[r, N_RUNNING] == 0 and rep[r, N_WAITING] == 0:
@@ -196,7 +200,7 @@ def run(s, view, route):
     events = 0
     i = 0
     while s.pool[FAULT] == 0:
-        limit = NEVER >> 1  # of the next thing that is no replica's event
+        limit = (NEVER >> 1) - 1  # when the next thing happens that is no replica's event
         refresh = False
         if i < n:
             limit = s.req[i, ARRIVAL]
@@ -204,7 +208,7 @@ def run(s, view, route):
                 limit = limit // period * period
                 refresh = True
         r = s.tree[1]
-        while s.key[r] <= 2 * limit and s.key[r] != NEVER:
+        while s.key[r] <= 2 * limit and s.pool[FAULT] == 0:
             _pass_event(s, r, limit)
             events += 1
             r = s.tree[1]

@@ -23,11 +23,13 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
     n = len(prompts.full_blk)
     blocks = cluster.replicas * cluster.kv_blocks
     entries = min(cluster.replicas * len(prompts.run_blk), blocks)
+    hits = int(np.diff(prompts.path_ptr).max(initial=0)) + 64
+    slack = 4 * (hits + min(cluster.seqs, n))  # what a single event may use up
     return {
-        "ext": min(blocks, 4 * len(prompts.path) + 2 * n) + 16,
-        "hold": min(len(prompts.path) + n, 1 << 16) + 16,
-        "table": entries + 16,
-        "hits": int(np.diff(prompts.path_ptr).max(initial=0)) + 64,
+        "ext": min(blocks, 4 * len(prompts.path) + 2 * n) + slack,
+        "hold": min(len(prompts.path) + n, 1 << 16) + slack,
+        "table": entries + slack,
+        "hits": hits,
     }
 
 
@@ -59,7 +61,7 @@ def new_state(
         run_len=prompts.run_blk,
         rep=_replicas(cluster),
         key=np.full(leaves, st.NEVER, np.int64),
-        tree=np.concatenate((np.zeros(leaves, np.int64), np.arange(leaves))),
+        tree=_tournament(leaves),
         load=np.zeros(replicas, np.int64),
         work=np.zeros(replicas, np.int64),
         heap=np.empty((replicas, min(cluster.seqs, n), 2), np.int64),
@@ -69,10 +71,18 @@ def new_state(
         hold=np.empty((pool["hold"], 3), np.int64),
         table=np.zeros((st.table_slots(pool["table"]), 2), np.int64),
         hits=np.empty((pool["hits"], 3), np.int64),
-        pool=np.array([0, st.NONE, 0, st.NONE, 0, 0, st.NO_FAULT, 0], np.int64),
+        pool=np.array([0, st.NONE, 0, st.NONE, 0, 0, st.NO_FAULT, 0, 0], np.int64),
         mask=np.zeros((runs if track else 0, 2 * words), np.int64),
         seen=np.zeros((st.table_slots(pool["table"] if track else 1), 2), np.int64),
     )
+
+
+def _tournament(leaves: int) -> np.ndarray:
+    """A tree of which every match is won by the left side."""
+    tree = np.concatenate((np.zeros(leaves, np.int64), np.arange(leaves)))
+    for at in range(leaves - 1, 0, -1):
+        tree[at] = tree[2 * at]
+    return tree
 
 
 def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_ps: int) -> np.ndarray:

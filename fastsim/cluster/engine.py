@@ -24,6 +24,7 @@ from fastsim.cluster._decode import (
 )
 from fastsim.cluster._kv import (
     add_own_extent,
+    check_pools,
     drop_holds,
     find_hits,
     hold_hits,
@@ -246,7 +247,7 @@ def _admit(s, r, i, budget):
         whole += req[i, OUTPUT] - req[i, GENERATED]
     need = _blocks(s, whole) - hit
     kept_back = s.cfg[WATERMARK] if rep[r, N_RUNNING] > 0 else 0
-    if need + held_by_none + kept_back > rep[r, FREE]:
+    if need + held_by_none + kept_back > rep[r, FREE] or not check_pools(s, rep[r, N_RUNNING]):
         return 0
     hold_hits(s, r, i, pieces)
     computed = hit * block
