@@ -18,8 +18,10 @@ def random_targets(state, out, servers):
 
 
 @kernel
-def serve_at_random(state, at, work, target, wait, pace, free):
+def serve_at_random(state, requests, servers):
     """Do `random_targets` and `serve` in one pass."""
+    at, work, target, wait = requests.at, requests.work, requests.target, requests.wait
+    pace, free = servers.pace, servers.free
     s0, s1, s2, s3 = load(state)
     span = u64(free.size)
     for i in range(at.size):
@@ -74,13 +76,10 @@ def sita_targets(sizes, cutoffs, out):
 
 
 @kernel
-def serve(target, at, work, pace, free, wait):
-    """Serve requests in order of arrival at FCFS servers (Lindley's recursion).
-
-    ``target``, ``at``, ``work`` and ``wait`` have one entry a request: server, arrival time, size
-    (overwritten by the time of service), and the wait that comes out. ``pace[j]`` is the time server j takes
-    for a unit of work, ``free[j]`` when it has served all it was given.
-    """
+def serve(requests, servers):
+    """Serve requests at the FCFS servers that ``requests.target`` names (Lindley's recursion)."""
+    at, work, target, wait = requests.at, requests.work, requests.target, requests.wait
+    pace, free = servers.pace, servers.free
     for i in range(at.size):
         j = target[i]
         t = at[i]

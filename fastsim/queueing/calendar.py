@@ -2,9 +2,7 @@
 
 Time is cut into slots, slot s of the array holds the slots s, s + n, s + 2n, ... of time, and each is a list
 in order of time. With about as many slots as departures to come, entering and leaving one is a step or two
-(Brown, "Calendar queues", Communications of the ACM 31(10), 1988). A departure is a node of a pool:
-``due[node]`` its time, ``host[node]`` the server, ``link[node]`` the next in its list or in the list of spare
-nodes.
+(Brown, "Calendar queues", Communications of the ACM 31(10), 1988).
 """
 
 from __future__ import annotations
@@ -13,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsim._jit import kernel
+from fastsim.queueing.state import Departures
 
 _SLOTS_CACHED = 1 << 17  # above, finer slots cost more in cache misses than they save in steps
 
 
 @kernel(inline="always")
-def enter(slots, due, link, node, inverse_width):
-    """Put a node with its ``due`` time set into its slot, after those due at the same time."""
+def enter(slots, due, link, node, scale):
+    """Put a node with its due time set into its slot, after those due at the same time."""
     time = due[node]
-    at = np.int64(time * inverse_width) & (slots.size - 1)
+    at = np.int64(time * scale) & (slots.size - 1)
     before = slots[at]
     if before < 0 or due[before] > time:
         link[node] = before
@@ -36,61 +35,64 @@ def enter(slots, due, link, node, inverse_width):
 
 
 @kernel
-def refile(slots, old_slots, due, link, inverse_width):
-    """Move all nodes to a larger set of slots, keeping the order of those due at the same time."""
+def refile(departures, old_slots):
+    """Move all nodes to new slots, keeping the order of those due at the same time."""
     for s in range(old_slots.size):
         node = old_slots[s]
         while node >= 0:
-            following = link[node]
-            enter(slots, due, link, node, inverse_width)
+            following = departures.link[node]
+            enter(departures.slots, departures.due, departures.link, node, departures.slots_per_time[0])
             node = following
 
 
 class Calendar:
-    """The arrays of a calendar, grown between calls of a kernel so that kernels need no bounds.
+    """Grows the arrays of a calendar between calls of a kernel, so that kernels need no bounds.
+
+    Parameters
+    ----------
+    servers : int
+        At most one departure each is expected to be near.
+    rate : float
+        Departures a time unit.
 
     Attributes
     ----------
-    slots : int64[w]
-        First node of each slot, -1 for none; w is a power of two.
-    due, host, link
-        float64, int64, int64; one entry a node.
-    marks : int64[3]
-        First spare node, absolute slot that the clock is in, departures to come.
-    inverse_width : float
-        Slots a time unit.
+    departures : Departures
+        What kernels work on.
     """
 
     def __init__(self, servers: int, rate: float) -> None:
         fine = 8 * servers <= _SLOTS_CACHED
-        self.inverse_width = rate * (2.0 if fine else 1.0)
-        self.slots = _empty_slots((8 if fine else 2) * servers)
-        self.due = np.zeros(0)
-        self.host = np.zeros(0, np.int64)
-        self.link = np.zeros(0, np.int64)
-        self.marks = np.array([-1, 0, 0], dtype=np.int64)
-
-    @property
-    def live(self) -> int:
-        """Departures to come."""
-        return int(self.marks[2])
+        self._spare = np.array([-1, 0, 0], dtype=np.int64)
+        self._scale = np.array([rate * (2.0 if fine else 1.0)])
+        empty = np.zeros(0, np.int64)
+        self.departures = self._made(_empty_slots((8 if fine else 2) * servers), np.zeros(0), empty, empty)
 
     def reserve(self, count: int) -> None:
         """Make room for `count` more departures."""
-        if self.live + count > self.due.size:
-            self._add_nodes(max(self.live + count - self.due.size, self.due.size))
-        if self.live > self.slots.size:
-            old, self.slots = self.slots, _empty_slots(2 * self.live)
-            refile(self.slots, old, self.due, self.link, self.inverse_width)
+        now = self.departures
+        live, size = int(now.marks[2]), now.due.size
+        if live + count > size:
+            more = max(live + count - size, size)
+            fresh = np.arange(size + 1, size + more + 1)
+            fresh[-1] = now.marks[0]
+            now.marks[0] = size
+            due, host = np.append(now.due, np.zeros(more)), np.append(now.host, np.zeros(more, np.int64))
+            now = self._made(now.slots, due, host, np.append(now.link, fresh))
+        if live > now.slots.size:
+            old = now.slots
+            now = self._made(_empty_slots(2 * live), now.due, now.host, now.link)
+            refile(now, old)
+        self.departures = now
 
-    def _add_nodes(self, count: int) -> None:
-        start = self.due.size
-        self.due = np.concatenate([self.due, np.zeros(count)])
-        self.host = np.concatenate([self.host, np.zeros(count, np.int64)])
-        fresh = np.arange(start + 1, start + count + 1)
-        fresh[-1] = self.marks[0]
-        self.link = np.concatenate([self.link, fresh])
-        self.marks[0] = start
+    def _made(
+        self,
+        slots: NDArray[np.int64],
+        due: NDArray[np.float64],
+        host: NDArray[np.int64],
+        link: NDArray[np.int64],
+    ) -> Departures:
+        return Departures(slots, due, host, link, self._spare, self._scale)
 
 
 def _empty_slots(least: int) -> NDArray[np.int64]:

@@ -1,8 +1,6 @@
 """FCFS servers behind a dispatcher that sees the queues as they are: the fast kernels.
 
-All take arrays with one entry a request (``at`` arrival times, ``work`` sizes, overwritten by times of
-service, ``target`` and ``wait``, which come out) and one entry a server (``pace``, the time it takes for a
-unit of work, ``free``, when it has served all it was given), and can be called again to go on.
+Each serves a stretch of requests and can be called again to go on; records are described in `state`.
 """
 
 from __future__ import annotations
@@ -16,12 +14,10 @@ from fastsim.rng import u64
 
 
 @kernel(inline="always")
-def one_more(j, order, place, count, first):
+def one_more(j, count, order, place, first):
     """Move server j up by one in the index of counts.
 
-    The index is ``order``, the servers sorted by their ``count``; ``place`` is its inverse, and ``first[c]``
-    the place of the first server that has c or more. A server changes places with the last of its count,
-    which thereby becomes the first of the next.
+    It changes places with the last server of its count, and thereby becomes the first of the next.
     """
     c = count[j]
     last = first[c + 1] - 1
@@ -36,7 +32,7 @@ def one_more(j, order, place, count, first):
 
 
 @kernel(inline="always")
-def one_less(j, order, place, count, first):
+def one_less(j, count, order, place, first):
     """Move server j down by one in the index of counts: it changes places with the first of its count."""
     c = count[j]
     head = first[c]
@@ -51,40 +47,27 @@ def one_less(j, order, place, count, first):
 
 
 @kernel
-def shortest_queue(
-    state,
-    at,
-    work,
-    target,
-    wait,
-    pace,
-    free,
-    slots,
-    due,
-    host,
-    link,
-    marks,
-    inverse_width,
-    order,
-    place,
-    count,
-    first,
-):
+def shortest_queue(state, requests, servers, departures, index):
     """Send each request to a server with the fewest requests, ties at random, in constant time."""
-    s0, s1, s2, s3 = load(state)
-    spare, cursor, live = marks[0], marks[1], marks[2]
+    at, work, target, wait = requests.at, requests.work, requests.target, requests.wait
+    pace, free, count = servers.pace, servers.free, servers.count
+    slots, due, host, link = departures.slots, departures.due, departures.host, departures.link
+    spare, cursor, live = departures.marks[0], departures.marks[1], departures.marks[2]
+    scale = departures.slots_per_time[0]
     mask = slots.size - 1
+    order, place, first = index.order, index.place, index.first
+    s0, s1, s2, s3 = load(state)
     low = 0
     while first[low + 1] == 0:
         low += 1
     for i in range(at.size):
         t = at[i]
-        now = np.int64(t * inverse_width)
+        now = np.int64(t * scale)
         while cursor <= now:
             node = slots[cursor & mask]
-            while node >= 0 and due[node] <= t and np.int64(due[node] * inverse_width) <= cursor:
+            while node >= 0 and due[node] <= t and np.int64(due[node] * scale) <= cursor:
                 j = host[node]
-                one_less(j, order, place, count, first)
+                one_less(j, count, order, place, first)
                 low = min(low, count[j])
                 following = link[node]
                 link[node] = spare
@@ -96,7 +79,7 @@ def shortest_queue(
         cursor = now
         chosen, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(first[low + 1]))
         j = order[chosen]
-        one_more(j, order, place, count, first)
+        one_more(j, count, order, place, first)
         if first[low + 1] == 0:
             low += 1
         service = work[i] * pace[j]
@@ -110,45 +93,33 @@ def shortest_queue(
         live += 1
         due[node] = start + service
         host[node] = j
-        enter(slots, due, link, node, inverse_width)
-    marks[0], marks[1], marks[2] = spare, cursor, live
+        enter(slots, due, link, node, scale)
+    departures.marks[0] = spare
+    departures.marks[1] = cursor
+    departures.marks[2] = live
     save(state, s0, s1, s2, s3)
 
 
 @kernel
-def shortest_of_d(
-    state,
-    at,
-    work,
-    target,
-    wait,
-    pace,
-    free,
-    slots,
-    due,
-    host,
-    link,
-    marks,
-    inverse_width,
-    count,
-    d,
-    deck,
-):
+def shortest_of_d(state, requests, servers, departures, d, deck):
     """Send each request to the server with the fewest requests of d random ones, the first drawn if tied.
 
     With an empty ``deck`` the draws are with replacement; otherwise ``deck`` is a permutation of the servers,
     kept from call to call, of which the first d cards are shuffled anew (Fisher and Yates).
     """
-    s0, s1, s2, s3 = load(state)
-    spare, cursor, live = marks[0], marks[1], marks[2]
+    at, work, target, wait = requests.at, requests.work, requests.target, requests.wait
+    pace, free, count = servers.pace, servers.free, servers.count
+    slots, due, host, link = departures.slots, departures.due, departures.host, departures.link
+    spare, cursor, live = departures.marks[0], departures.marks[1], departures.marks[2]
+    scale = departures.slots_per_time[0]
     mask = slots.size - 1
-    servers = free.size
+    s0, s1, s2, s3 = load(state)
     for i in range(at.size):
         t = at[i]
-        now = np.int64(t * inverse_width)
+        now = np.int64(t * scale)
         while cursor <= now:
             node = slots[cursor & mask]
-            while node >= 0 and due[node] <= t and np.int64(due[node] * inverse_width) <= cursor:
+            while node >= 0 and due[node] <= t and np.int64(due[node] * scale) <= cursor:
                 count[host[node]] -= 1
                 following = link[node]
                 link[node] = spare
@@ -159,15 +130,15 @@ def shortest_of_d(
             cursor += 1
         cursor = now
         if deck.size == 0:
-            j, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(servers))
+            j, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(free.size))
             for _ in range(d - 1):
-                other, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(servers))
+                other, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(free.size))
                 if count[other] < count[j]:
                     j = other
         else:
             j = -1
             for k in range(d):
-                drawn, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(servers - k))
+                drawn, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(free.size - k))
                 other = deck[k + drawn]
                 deck[k + drawn] = deck[k]
                 deck[k] = other
@@ -185,19 +156,22 @@ def shortest_of_d(
         live += 1
         due[node] = start + service
         host[node] = j
-        enter(slots, due, link, node, inverse_width)
-    marks[0], marks[1], marks[2] = spare, cursor, live
+        enter(slots, due, link, node, scale)
+    departures.marks[0] = spare
+    departures.marks[1] = cursor
+    departures.marks[2] = live
     save(state, s0, s1, s2, s3)
 
 
 @kernel
-def least_work(at, work, target, wait, pace, key, who):
+def least_work(requests, servers, key, who):
     """Send each request to the server that is free first, of idle ones to that idle longest.
 
     ``key`` and ``who`` are a tournament over the servers' free times: leaf w + j of 2w is server j, and every
     inner node k repeats the earlier of 2k and 2k + 1, the lower server on a tie; leaves without a server hold
     infinity.
     """
+    at, work, target, wait, pace = requests.at, requests.work, requests.target, requests.wait, servers.pace
     leaves = key.size >> 1
     for i in range(at.size):
         t = at[i]
