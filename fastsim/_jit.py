@@ -10,6 +10,7 @@ Signatures are strings, resolved at first use, over numba's type names, the stru
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -28,6 +29,7 @@ CACHE_DIR = _kernel_cache.open_directory() if JIT else None
 __all__ = ["CACHE_DIR", "JIT", "SOURCE_DIGEST", "define", "kernel", "struct"]
 
 _names: dict[str, Any] = {}
+_FIXED_ROW = re.compile(r"(?<= )(\d+)\]$")
 
 
 @overload
@@ -95,14 +97,17 @@ def struct(name: str, fields: dict[str, str]) -> Any:
     name : str
         Name of the struct, also in signatures; unique in the process.
     fields : dict of str to str
-        Field names and their array types, e.g. ``{"queue_len": "int64[::1]"}``.
+        Field names and their array types, e.g. ``{"queue_len": "int64[::1]"}``. A number in place of the last
+        ``::1`` fixes the length of a row (``"int64[:, 24]"``), which makes finding a place in it cheaper.
 
     Returns
     -------
     type
         Call it with the fields, in order or by name; instances keep the very arrays, as attributes.
     """
-    made = make_struct(name, {field: resolve(text) for field, text in fields.items()})
+    rows = {field: int(found[1]) for field, text in fields.items() if (found := _FIXED_ROW.search(text))}
+    kinds = {field: resolve(_FIXED_ROW.sub("::1]", text)) for field, text in fields.items()}
+    made = make_struct(name, kinds, rows)
     _add_name(name, made._numba_type_)
     return made
 

@@ -49,7 +49,7 @@ class Struct:
         words: list[int] = []
         for field, array_type in wanted.items():
             array = given[field]
-            _check(f"{type(self).__name__}.{field}", array, array_type)
+            _check(f"{type(self).__name__}.{field}", array, array_type, self._numba_type_.rows.get(field))
             # No owner and no memory header: the array is ours to keep alive, not the kernel's.
             words += [0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides]
         self.__dict__.update((field, given[field]) for field in wanted)
@@ -57,27 +57,31 @@ class Struct:
         self._address = self._words.ctypes.data
 
 
-def make_struct(name: str, fields: dict[str, Any]) -> type[Struct]:
-    """Make a class of structs; `fields` maps names to numba array types."""
+def make_struct(name: str, fields: dict[str, Any], rows: dict[str, int]) -> type[Struct]:
+    """Make a class of structs; `fields` maps names to numba array types, `rows` some of them to a row's length."""
     for field, array_type in fields.items():
         if not isinstance(array_type, types.Array) or array_type.layout != "C":
             raise TypeError(f"{name}.{field} must be a C-contiguous array type, not {array_type}")
-    return type(name, (Struct,), {"__slots__": (), "_numba_type_": StructType(name, fields)})
+    return type(name, (Struct,), {"__slots__": (), "_numba_type_": StructType(name, fields, rows)})
 
 
 class StructType(types.Type):
-    """The numba type of a struct: equal where name and fields are."""
+    """The numba type of a struct: equal where name, fields and their fixed row lengths are."""
 
-    def __init__(self, name: str, fields: dict[str, Any]) -> None:
+    def __init__(self, name: str, fields: dict[str, Any], rows: dict[str, int]) -> None:
         self.fields = fields
-        super().__init__(f"{name}({', '.join(f'{field}: {kind}' for field, kind in fields.items())})")
+        self.rows = rows
+        listed = (f"{field}: {kind} {rows.get(field, '')}" for field, kind in fields.items())
+        super().__init__(f"{name}({', '.join(listed)})")
 
 
-def _check(what: str, array: Any, wanted: Any) -> None:
+def _check(what: str, array: Any, wanted: Any, row: int | None) -> None:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{what} must be a NumPy array, not {type(array).__name__}")
     if array.dtype != as_dtype(wanted.dtype) or array.ndim != wanted.ndim:
         raise TypeError(f"{what} must be {wanted}, not {array.dtype} with {array.ndim} dimensions")
+    if row is not None and array.shape[-1] != row:
+        raise TypeError(f"{what} must have rows of {row}, not of {array.shape[-1]}")
     if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
         raise TypeError(f"{what} must be C-contiguous, aligned and writable")
 
@@ -103,7 +107,18 @@ def _read(context: Any, builder: Any, typ: StructType, value: Any, attr: str) ->
     field.set_metadata(
         "invariant.load", builder.module.add_metadata([])
     )  # lets LLVM read it once, ahead of loops
+    if attr in typ.rows:
+        field = _fix_row(context, builder, typ.fields[attr], field, typ.rows[attr])
     return impl_ret_borrowed(context, builder, typ.fields[attr], field)
+
+
+def _fix_row(context: Any, builder: Any, array_type: Any, array: Any, row: int) -> Any:
+    """Put a row's length into an array as a constant: a place in it is a shift then, not a load and a product."""
+    wrapped = context.make_array(array_type)(context, builder, array)
+    last = array_type.ndim - 1
+    length = ir.Constant(ir.IntType(64), row)
+    wrapped.shape = builder.insert_value(wrapped.shape, length, last)
+    return wrapped._getvalue()
 
 
 @unbox(StructType)

@@ -23,6 +23,7 @@ from fastsim.cluster._state import (
     SHARER_NEXT,
     SHARERS,
     TICK,
+    TICK_PHASE,
 )
 
 _SHIFT = 1 << 31  # a heap key is FINISH_AT * _SHIFT + ORDER: ties leave in running order
@@ -102,10 +103,9 @@ def add_decoding(s, r, i, generated):
     rep[r, DECODING] += 1
     rep[r, CONTEXT] += req[i, PROMPT] + generated
     if s.cfg[RESERVE] == 0:
-        block = s.cfg[BLOCK]
         computed = req[i, PROMPT] + generated - 1
-        s.phase[r, (tick - computed) % block] += 1
-        if computed // block < req[i, SHARED]:
+        s.phase[r, (tick - computed) % s.cfg[BLOCK]] += 1
+        if computed < req[i, SHARED] * s.cfg[BLOCK]:
             _append_sharer(s, r, i)
 
 
@@ -173,16 +173,27 @@ def stop_decoding(s, r, i):
     s.req[i, GENERATED] = generated
 
 
+@kernel(inline="always")
+def blocks_needed_now(s, r):
+    """Blocks the decoding requests need in the step at the present tick."""
+    return 0 if s.cfg[RESERVE] else s.phase[r, s.rep[r, TICK_PHASE]]
+
+
 @kernel
 def blocks_needed(s, r, begin, end):
-    """Blocks the decoding requests need in the steps at ticks [begin, end)."""
+    """Blocks the decoding requests need in the steps `begin` to `end` - 1, counted from the present tick."""
     if s.cfg[RESERVE]:
         return 0
     block = s.cfg[BLOCK]
-    cycles = (end - begin) // block
-    need = cycles * s.rep[r, DECODING]
-    at = begin % block
-    for _ in range(end - begin - cycles * block):
+    need = 0
+    if end - begin >= block:
+        cycles = (end - begin) // block
+        need = cycles * s.rep[r, DECODING]
+        begin += cycles * block
+    at = s.rep[r, TICK_PHASE] + begin
+    if at >= block:
+        at %= block
+    for _ in range(end - begin):
         need += s.phase[r, at]
         at += 1
         if at == block:
@@ -191,16 +202,16 @@ def blocks_needed(s, r, begin, end):
 
 
 @kernel
-def steps_that_fit(s, r, begin, free, most):
-    """How many steps from tick `begin` on, `most` at the most, the given free blocks last for."""
+def steps_that_fit(s, r, free, most):
+    """How many steps after the one at the present tick, `most` at the most, the given free blocks last for."""
     decoding = s.rep[r, DECODING]
-    if s.cfg[RESERVE] or decoding * (most // s.cfg[BLOCK] + 1) <= free:
-        return most
     block = s.cfg[BLOCK]
+    if s.cfg[RESERVE] or decoding * (most + block) <= free * block:
+        return most
     cycles = free // decoding
     steps = cycles * block
     left = free - cycles * decoding
-    at = (begin + steps) % block
+    at = (s.rep[r, TICK_PHASE] + 1) % block
     while steps < most and s.phase[r, at] <= left:
         left -= s.phase[r, at]
         steps += 1
@@ -208,6 +219,17 @@ def steps_that_fit(s, r, begin, free, most):
         if at == block:
             at = 0
     return min(steps, most)
+
+
+@kernel(inline="always")
+def pass_ticks(s, r, steps):
+    """Count decode steps that were made."""
+    rep = s.rep
+    block = s.cfg[BLOCK]
+    rep[r, TICK] += steps
+    phase = rep[r, TICK_PHASE] + steps
+    rep[r, TICK_PHASE] = phase if phase < block else phase % block
+    rep[r, CONTEXT] += steps * rep[r, DECODING]
 
 
 @kernel

@@ -51,15 +51,17 @@ from fastsim.cluster._step_time import steps_until
 
 @kernel(inline="always")
 def _replay(s, r):
-    """Play the matches of replica r again, from its leaf to the root."""
+    """Play the matches of replica r again, from its leaf to the root; the lower index wins a draw."""
     tree = s.tree
     key = s.key
-    at = (r + (tree.shape[0] >> 1)) >> 1
-    while at > 0:
-        left = tree[2 * at]
-        right = tree[2 * at + 1]
-        tree[at] = left if key[left] <= key[right] else right
+    at = r + (tree.shape[0] >> 1)
+    winner = r
+    while at > 1:
+        other = tree[at ^ 1]
+        if key[other] < key[winner] or (key[other] == key[winner] and other < winner):
+            winner = other
         at >>= 1
+        tree[at] = winner
 
 
 # --- what the router sees ------------------------------------------------------------------------------------

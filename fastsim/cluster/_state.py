@@ -16,8 +16,17 @@ NONE = -1  # no request, no extent, no hold
 BITS = 62  # replicas a mask word holds: signed words stay positive, compiled and in plain Python
 
 # State.cfg
-BLOCK, BUDGET, MAX_SEQS, WATERMARK = 0, 1, 2, 3  # tokens a block, tokens a step, requests running, blocks kept back
-RESERVE, WHOLE, FAST = 4, 5, 6  # take the output's blocks at admission; cache whole segments only; jump over decode runs
+BLOCK, BUDGET, MAX_SEQS, WATERMARK = (
+    0,
+    1,
+    2,
+    3,
+)  # tokens a block, tokens a step, requests running, blocks kept back
+RESERVE, WHOLE, FAST = (
+    4,
+    5,
+    6,
+)  # take the output's blocks at admission; cache whole segments only; jump over decode runs
 RUNS, REPLICAS, TRACK = 7, 8, 9  # shared runs, replicas, how the router's index follows the caches
 PERIOD_PS = 10  # age limit of a periodic view
 NEEDS = 11  # what the policy reads, bits below
@@ -32,7 +41,10 @@ PATH, SHARED = 3, 4  # first entry in State.path; blocks on runs that other requ
 # State.req: results
 REPLICA, FIRST, DONE, HIT, PREEMPTED = 5, 6, 7, 8, 9  # index, ps, ps, tokens at first admission, times
 # State.req: while it lives
-COMPUTED, GENERATED = 10, 11  # tokens in the KV cache (behind, while decoding); tokens produced (behind, while decoding)
+COMPUTED, GENERATED = (
+    10,
+    11,
+)  # tokens in the KV cache (behind, while decoding); tokens produced (behind, while decoding)
 QUEUE_NEXT, QUEUE_PREV = 12, 13  # the running list or the waiting queue
 HOLDS = 14  # head of its list of holds, deepest first
 OPEN = 15  # extent that its next registered block may extend
@@ -63,7 +75,8 @@ SHARERS = 23  # head of the list of decoding requests that generate shared block
 DURATION = 24  # fs, of a single step under way
 N_TOKENS = 25  # prefill tokens of the step under way
 BUSY_PS, BUSY_FS, EVICTED, N_STEPS, COMPUTED_TOK, PREEMPTIONS, FINISHED = 26, 27, 28, 29, 30, 31, 32
-N_REP = 33
+TICK_PHASE = 33  # TICK modulo the block size
+N_REP = 40  # a multiple of a cache line
 
 IDLE, STEP, RUN = 0, 1, 2  # values of KIND
 
@@ -90,27 +103,27 @@ State = struct(
     "State",
     {
         "cfg": "int64[::1]",  # [N_CFG]
-        "coef": "int64[:, ::1]",  # [pieces, 9], step time, as are the next two
+        "coef": "int64[:, 9]",  # [pieces, 9], step time, as are the next two
         "knot_ptr": "int64[::1]",  # [pieces + 1]
-        "knots": "int64[:, ::1]",  # [knots, 3]
-        "req": "int64[:, ::1]",  # [requests, N_REQ]
+        "knots": "int64[:, 3]",  # [knots, 3]
+        "req": f"int64[:, {N_REQ}]",  # [requests, N_REQ]
         "path": "int64[::1]",  # shared runs of all prompts, each prompt's from its PATH on
         "run_len": "int64[::1]",  # [shared runs], blocks
-        "rep": "int64[:, ::1]",  # [replicas, N_REP]
+        "rep": f"int64[:, {N_REP}]",  # [replicas, N_REP]
         "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
         "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
         "load": "int64[::1]",  # [replicas], requests in flight
         "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
-        "heap": "int64[:, :, ::1]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
+        "heap": "int64[:, :, 2]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
         "heap_len": "int64[::1]",  # [replicas]
         "phase": "int64[:, ::1]",  # [replicas, block], decoding requests by the tick at which they need a block
-        "ext": "int64[:, ::1]",  # [extents, N_EXT]
-        "hold": "int64[:, ::1]",  # [holds, 3]
-        "table": "int64[:, ::1]",  # [slots, 2], key + 1 -> first extent
-        "hits": "int64[:, ::1]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
+        "ext": f"int64[:, {N_EXT}]",  # [extents, N_EXT]
+        "hold": "int64[:, 3]",  # [holds, 3]
+        "table": "int64[:, 2]",  # [slots, 2], key + 1 -> first extent
+        "hits": "int64[:, 3]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
         "pool": "int64[::1]",  # [N_POOL], what of `ext`, `hold` and the tables is used
         "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
-        "seen": "int64[:, ::1]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
+        "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
     },
 )
 

@@ -34,7 +34,13 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
 
 
 def new_state(
-    workload: Workload, prompts: Prompts, cluster: Cluster, needs: int, track: int, period_ps: int, pool: dict[str, int]
+    workload: Workload,
+    prompts: Prompts,
+    cluster: Cluster,
+    needs: int,
+    track: int,
+    period_ps: int,
+    pool: dict[str, int],
 ) -> st.State:
     """Make the state at time 0: empty replicas, no request arrived.
 
@@ -95,7 +101,13 @@ def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_p
         cluster.watermark_blocks,
     )
     cfg[[st.RESERVE, st.WHOLE, st.FAST]] = lecture, lecture, int(cluster.fast_forward)
-    cfg[[st.RUNS, st.REPLICAS, st.TRACK, st.PERIOD_PS, st.NEEDS]] = runs, cluster.replicas, track, period_ps, needs
+    cfg[[st.RUNS, st.REPLICAS, st.TRACK, st.PERIOD_PS, st.NEEDS]] = (
+        runs,
+        cluster.replicas,
+        track,
+        period_ps,
+        needs,
+    )
     return cfg
 
 
@@ -137,4 +149,6 @@ def _require_fitting(workload: Workload, cluster: Cluster) -> None:
             f"fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); raise kv_tok or leave them out"
         )
     if workload.arrival_s[-1] > _PS_RANGE_S:
-        raise InputError(f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; the last must be at most {_PS_RANGE_S:g} s")
+        raise InputError(
+            f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; the last must be at most {_PS_RANGE_S:g} s"
+        )

@@ -65,7 +65,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise InputError(f"cluster: engine = {self.engine!r} is not known; {nearest(self.engine, ENGINES)}")
+            raise InputError(
+                f"cluster: engine = {self.engine!r} is not known; {nearest(self.engine, ENGINES)}"
+            )
         lecture = self.engine == "lecture"
         limits = (LECTURE_BATCH_TOK, LECTURE_SEQS) if lecture else engine_limits(self.gpu)
         self._default("step_time", lambda: StepTime.roofline(self.gpu, self.model, self.tp))
@@ -77,9 +79,13 @@ class Cluster:
         for name in ("replicas", "block_tok", "kv_tok", "max_batch_tok", "max_seqs"):
             self._require_count(name)
         if lecture and self.block_tok != 1:
-            raise InputError(f"cluster: block_tok = {self.block_tok} is not allowed; the lecture's engine has block size 1")
+            raise InputError(
+                f"cluster: block_tok = {self.block_tok} is not allowed; the lecture's engine has block size 1"
+            )
         if self.kv_blocks < 1:
-            raise InputError(f"cluster: kv_tok = {self.kv_tok} is not allowed; it must hold a block of {self.block_tok} tokens")
+            raise InputError(
+                f"cluster: kv_tok = {self.kv_tok} is not allowed; it must hold a block of {self.block_tok} tokens"
+            )
         if self.batch_tok < self.seqs:
             raise InputError(
                 f"cluster: max_batch_tok = {self.batch_tok} is not allowed; it must be at least max_seqs ({self.seqs}), "
@@ -98,7 +104,9 @@ class Cluster:
     def _require_count(self, name: str) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"cluster: {name} = {value!r} is not allowed; it must be a whole number, at least 1")
+            raise InputError(
+                f"cluster: {name} = {value!r} is not allowed; it must be a whole number, at least 1"
+            )
         self._set(name, int(value))
 
     @property

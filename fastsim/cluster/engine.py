@@ -15,7 +15,9 @@ from fastsim._jit import kernel
 from fastsim.cluster._decode import (
     add_decoding,
     blocks_needed,
+    blocks_needed_now,
     first_finish,
+    pass_ticks,
     pop_finished,
     produced,
     steps_before_shared_block,
@@ -96,7 +98,7 @@ from fastsim.cluster._state import (
 )
 from fastsim.cluster._step_time import decode_line, step_fs, steps_until
 
-_MOST_FS = 4_000_000_000_000_000_000  # of one run, so that its length in femtoseconds fits an int64
+_MOST_FS = 4e18  # of one run, so that its length in femtoseconds fits an int64
 
 
 # --- the running requests ------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ def _continue_running(s, r):
     req = s.req
     preempted = False
     chunk = 0
-    need = blocks_needed(s, r, rep[r, TICK], rep[r, TICK] + 1)
+    need = blocks_needed_now(s, r)
     i = rep[r, PREFILLING]
     if i != NONE:
         chunk = _chunk(s, r, i, s.cfg[BUDGET] - rep[r, DECODING])
@@ -336,15 +338,15 @@ def _decode_run(s, r, preempted):
     rep = s.rep
     decoding = rep[r, DECODING]
     alpha, beta, most = decode_line(s.coef, s.knot_ptr, s.knots, decoding, rep[r, CONTEXT])
-    tick = rep[r, TICK]
-    steps = min(most, first_finish(s, r) - tick)
+    steps = min(most, first_finish(s, r) - rep[r, TICK])
     if s.cfg[FAST] == 0 or preempted:  # what was preempted may be let in again at the next step
         steps = 1
     else:
-        steps = min(steps, _MOST_FS // (alpha + beta * steps + 1) + 1)
+        if float(steps) * float(alpha + beta * steps) > _MOST_FS:
+            steps = min(steps, int(_MOST_FS) // (alpha + beta * steps) + 1)
         if rep[r, SHARERS] != NONE:
             steps = steps_before_shared_block(s, r, steps)
-        steps = 1 + steps_that_fit(s, r, tick + 1, rep[r, FREE], steps - 1)
+        steps = 1 + steps_that_fit(s, r, rep[r, FREE], steps - 1)
     rep[r, KIND] = RUN
     rep[r, STEPS] = steps
     rep[r, ALPHA] = alpha
@@ -370,7 +372,8 @@ def _may_evict_shared(s, r, steps):
     e = rep[r, LRU_FIRST]
     if e != NONE and s.ext[e, KEY] == NONE:
         spare += s.ext[e, END] - s.ext[e, START]
-    return 1 if rep[r, DECODING] * ((steps - 1) // s.cfg[BLOCK] + 1) > spare else 0
+    block = s.cfg[BLOCK]
+    return 1 if rep[r, DECODING] * (steps - 1 + block) > spare * block else 0
 
 
 @kernel(inline="always")
@@ -384,9 +387,8 @@ def _set_end(s, r, duration):
 def take_until(s, r, steps):
     """Allocate the blocks of the first `steps` steps of the run under way."""
     rep = s.rep
-    tick = rep[r, TICK]
     if steps > rep[r, TAKEN]:
-        take_blocks(s, r, blocks_needed(s, r, tick + rep[r, TAKEN], tick + steps))
+        take_blocks(s, r, blocks_needed(s, r, rep[r, TAKEN], steps))
         rep[r, TAKEN] = steps
 
 
@@ -418,8 +420,7 @@ def end(s, r):
     else:
         tokens = rep[r, N_TOKENS]
     _advance(s, r)
-    rep[r, TICK] += steps
-    rep[r, CONTEXT] += steps * rep[r, DECODING]
+    pass_ticks(s, r, steps)
     rep[r, N_STEPS] += steps
     rep[r, COMPUTED_TOK] += tokens
     s.work[r] -= tokens

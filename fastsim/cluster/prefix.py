@@ -57,7 +57,9 @@ class Prompts:
         own = int(first[-1])
         for i, full in enumerate(self.full_blk.tolist()):
             runs = self.path[self.path_ptr[i] : self.path_ptr[i + 1]]
-            ids = np.concatenate([np.arange(first[run], first[run + 1]) for run in runs] or [np.empty(0, np.int64)])
+            ids = np.concatenate(
+                [np.arange(first[run], first[run + 1]) for run in runs] or [np.empty(0, np.int64)]
+            )
             ids = ids[: self.shared_blk[i]]
             rows.append(np.concatenate((ids, np.arange(own, own + full - len(ids)))))
             own += full - len(ids)
@@ -83,7 +85,9 @@ def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = Fals
         If the block size is below 1, or not 1 with `segments`.
     """
     if block_tok < 1 or (segments and block_tok != 1):
-        raise InputError(f"block_tok must be {'1 with whole segments' if segments else 'at least 1'}, not {block_tok}")
+        raise InputError(
+            f"block_tok must be {'1 with whole segments' if segments else 'at least 1'}, not {block_tok}"
+        )
     if segments:
         ptr, symbols = _leading(workload.symbol_ptr, workload.symbols, workload.shared_symbols)
     else:
@@ -142,7 +146,9 @@ def ideal_hit_rate(workload: Workload, block_tok: int | None = None) -> float:
     return float(known.sum() / workload.prompt_tok.sum())
 
 
-def lru_hit_rates(workload: Workload, block_tok: int, capacities_blk: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def lru_hit_rates(
+    workload: Workload, block_tok: int, capacities_blk: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
     """Share of input tokens that one LRU cache of given sizes would save, requests one after the other.
 
     One pass over the trace gives all sizes (stack distances, Mattson et al. 1970). The cache holds full blocks of

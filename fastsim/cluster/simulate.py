@@ -121,7 +121,9 @@ def simulate(
         if fault == st.NO_FAULT:
             return _result(workload, cluster, prompts, state, int(events), warmup_s)
         if fault == st.BAD_ROUTE:
-            raise InputError(f"router {router!r} chose a replica that does not exist; it must return 0 to {cluster.replicas - 1}")
+            raise InputError(
+                f"router {router!r} chose a replica that does not exist; it must return 0 to {cluster.replicas - 1}"
+            )
         pool[_POOLS[fault]] *= 2
 
 
@@ -142,7 +144,9 @@ def _period_ps(view: str) -> int:
     found = _PERIODIC.fullmatch(view)
     period_ps = round(float(found[1]) * 1e12) if found else 0
     if period_ps < 1:
-        raise InputError(f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T seconds, T > 0")
+        raise InputError(
+            f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T seconds, T > 0"
+        )
     return period_ps
 
 
@@ -168,7 +172,9 @@ def _new_view(state: Any, params: np.ndarray, rng: np.ndarray, *, private: bool)
     )
 
 
-def _result(workload: Workload, cluster: Cluster, prompts: Prompts, state: Any, events: int, warmup_s: float) -> Result:
+def _result(
+    workload: Workload, cluster: Cluster, prompts: Prompts, state: Any, events: int, warmup_s: float
+) -> Result:
     req, rep = state.req, state.rep
     columns = {
         "request": np.arange(len(req)),

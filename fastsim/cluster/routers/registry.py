@@ -88,7 +88,9 @@ def router(
     """
     for need in needs:
         if need not in NEEDS:
-            raise InputError(f"router {name!r}: needs = {need!r} is not something a view has; {nearest(need, NEEDS)}")
+            raise InputError(
+                f"router {name!r}: needs = {need!r} is not something a view has; {nearest(need, NEEDS)}"
+            )
 
     def register(function: Callable[..., Any]) -> Any:
         policy = kernel(signature=SIGNATURE)(function)
