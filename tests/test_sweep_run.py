@@ -106,6 +106,15 @@ def test_same_rows_whatever_the_workers(tmp_path, reference, backend, jobs):
     assert rows(tmp_path).equals(reference)
 
 
+def test_dask_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, reference):
+    pytest.importorskip("distributed")
+    made = document(tmp_path / "log", fate="kill_once", doomed=2)
+    process = in_a_process(tmp_path / "out", made, jobs=2, backend="dask")
+    out, err = process.communicate(timeout=60)
+    assert out.split() == ["24", "0", "0"], err
+    assert measured(tmp_path / "out").equals(reference.drop(PROVENANCE))
+
+
 def test_same_rows_whatever_the_hash_seed(tmp_path, reference):
     for hash_seed in ("1", "2"):
         folder = tmp_path / hash_seed

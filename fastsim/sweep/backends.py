@@ -1,4 +1,4 @@
-"""joblib's backends, with what each needs to be trusted with a sweep."""
+"""Threads and processes through joblib, Dask through its client, and what each needs to be trusted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +50,11 @@ def workers(backend: str, jobs: int, *, alone: bool = False) -> Iterator[Results
     alone : bool
         One task at a time, yet in a worker rather than here.
     """
-    from joblib import Parallel, parallel_config
+    if backend == "dask":
+        with _dask(jobs) as results:
+            yield results
+        return
+    from joblib import Parallel
 
     at_once = 1 if alone else jobs
     # joblib runs n_jobs=1 in the caller, where a long kernel would not hear Ctrl-C and a crash would end the
@@ -66,13 +71,10 @@ def workers(backend: str, jobs: int, *, alone: bool = False) -> Iterator[Results
         warnings.filterwarnings("ignore", category=UserWarning, module=r"joblib\..*")
         if backend == "threads":
             yield cast(Results, Parallel(backend="threading", **common))
-        elif backend == "processes":
-            common["pre_dispatch"] = 1 if alone else 2 * at_once
-            with _worker_environment():
-                yield cast(Results, Parallel(backend="loky", initializer=_start_worker, **common))
-        else:
-            with _dask_client(jobs), parallel_config("dask"):
-                yield cast(Results, Parallel(**{**common, "pre_dispatch": 4 * at_once}))
+            return
+        common["pre_dispatch"] = 1 if alone else 2 * at_once
+        with _worker_environment():
+            yield cast(Results, Parallel(backend="loky", initializer=_start_worker, **common))
 
 
 def _start_worker() -> None:
@@ -128,13 +130,44 @@ def shadowing_files() -> list[str]:
 
 
 @contextmanager
-def _dask_client(jobs: int) -> Iterator[None]:
-    """The cluster named by DASK_SCHEDULER_ADDRESS, else one on this machine."""
+def _dask(jobs: int) -> Iterator[Results]:
+    """The cluster named by DASK_SCHEDULER_ADDRESS, else one on this machine.
+
+    Not through joblib's adapter (1.6.0), which never learns that a worker was killed and waits for ever.
+    """
     try:
-        from distributed import Client
+        from distributed import KilledWorker, as_completed
     except ImportError:
         raise InputError("backend 'dask' needs the extra: pip install 'fastsim-llm[dask]'") from None
+    with _worker_environment(), _dask_client(jobs) as client:
+
+        def results(tasks: Iterable[Any]) -> Iterator[Any]:
+            futures = [client.submit(function, *args, pure=False) for function, args, _ in tasks]
+            for future in as_completed(futures):
+                yield future.result()
+
+        try:
+            yield results
+        except KilledWorker as error:
+            raise BrokenExecutor(str(error)) from error
+
+
+@contextmanager
+def _dask_client(jobs: int) -> Iterator[Any]:
+    from dask import config
+    from distributed import Client
+
     address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    if address:
+        with Client(address) as client:
+            yield client
+        return
     local: dict[str, Any] = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-    with _worker_environment(), Client(address) if address else Client(**local):
-        yield
+    local["preload"] = [_DEAF_TO_INTERRUPTS]
+    # A lost task comes back to us at once: we retry it alone.
+    with config.set({"distributed.scheduler.allowed-failures": 0}), Client(**local) as client:
+        yield client
+
+
+# Run by each local Dask worker at its start; see `_start_worker`.
+_DEAF_TO_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
