@@ -84,7 +84,8 @@ def build(ptr, symbols, symbol_tok, single, node, table, end, known_tok):
         while place < stop:
             child = get(table, _child_key(at, symbols[place]), -1)
             if child < 0:
-                known_tok[i] = max(known_tok[i], depth_tok)
+                if known_tok[i] < 0:
+                    known_tok[i] = depth_tok
                 length = 1 if single else stop - place
                 begin_tok = depth_tok
                 for k in range(place, place + length):

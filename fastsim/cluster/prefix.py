@@ -133,6 +133,8 @@ def _with_answers(workload: Workload) -> tuple[Ints, Ints]:
 def ideal_hit_rate(workload: Workload, block_tok: int | None = None) -> float:
     """Share of input tokens that one infinite cache, filled by each earlier request at once, would save.
 
+    Answers count whole, though an engine never computes their last token.
+
     Parameters
     ----------
     workload : Workload
@@ -151,8 +153,9 @@ def lru_hit_rates(
 ) -> npt.NDArray[np.float64]:
     """Share of input tokens that one LRU cache of given sizes would save, requests one after the other.
 
-    One pass over the trace gives all sizes (stack distances, Mattson et al. 1970). The cache holds full blocks of
-    prompts and answers, a request touches its blocks deepest first, and what it wrote counts as used by it.
+    One pass over the trace gives all sizes (stack distances, Mattson et al. 1970). The cache holds full blocks
+    of prompts and whole answers, a request touches its blocks deepest first, and what it wrote counts as used
+    by it.
 
     Parameters
     ----------
@@ -168,13 +171,16 @@ def lru_hit_rates(
     """
     prompts = compile_prompts(workload, block_tok)
     n = len(prompts.full_blk)
+    total_blk = (workload.prompt_tok + workload.output_tok) // block_tok
+    request = np.repeat(np.arange(n), np.diff(prompts.path_ptr))
+    path_blk = np.bincount(request, prompts.run_blk[prompts.path], n).astype(np.int64)
     base = np.empty(len(prompts.path), np.int64)
     blocks = np.empty(len(prompts.path), np.int64)
     _trie.reuse_distances(
         prompts.path_ptr,
         prompts.path,
         prompts.run_blk,
-        prompts.full_blk - prompts.shared_blk,
+        total_blk - path_blk,
         np.zeros(n + 1, np.int64),
         np.full(len(prompts.run_blk), -1, np.int64),
         base,
@@ -182,7 +188,6 @@ def lru_hit_rates(
     )
     # Only a prompt's own full blocks can be hit, and never its last token.
     depth = np.cumsum(blocks) - blocks
-    request = np.repeat(np.arange(n), np.diff(prompts.path_ptr))
     depth -= depth[prompts.path_ptr[:-1][request]] if len(depth) else 0
     blocks = np.clip((workload.prompt_tok[request] - 1) // block_tok - depth, 0, blocks)
     base, blocks = base[base >= 0], blocks[base >= 0]
