@@ -7,6 +7,8 @@ in order of time. With about as many slots as departures to come, entering and l
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,7 +93,7 @@ class Calendar:
         due: NDArray[np.float64],
         host: NDArray[np.int64],
         link: NDArray[np.int64],
-    ) -> Departures:
+    ) -> Any:
         return Departures(slots, due, host, link, self._spare, self._scale)
 
 

@@ -1,4 +1,4 @@
-"""Fluid limits (infinitely many servers or bins): old information, and balls into bins."""
+"""Limits for infinitely many servers or bins: d choices, old information, and balls into bins."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsim.errors import InputError
-from fastsim.queueing.theory import check_rate, check_stable
+from fastsim.queueing.checks import check_rate, check_stable
 
-__all__ = ["PeriodicUpdate", "balls_tails", "left_tails", "periodic_update"]
+__all__ = ["PeriodicUpdate", "Supermarket", "balls_tails", "left_tails", "periodic_update"]
 
 Array = NDArray[np.float64]
 
@@ -19,6 +19,66 @@ _TAIL = 1e-13  # probability beyond the longest queue kept
 _LEAST = 1e-15  # fractions of servers below this are not followed
 _LENGTH_MAX = 1 << 12
 _STEPS = 400  # Runge-Kutta steps for balls into bins: relative errors below 1e-9 for up to 16 balls a bin
+
+
+@dataclass(frozen=True)
+class Supermarket:
+    """Join the shortest of d random queues, N -> infinity servers (the supermarket model).
+
+    Attributes
+    ----------
+    arrival_rate, service_rate : float
+        Per server and time unit.
+    d : int
+        Queues looked at, with replacement; 1 is random dispatch.
+
+    Notes
+    -----
+    Poisson arrivals, exponential sizes. A limit: with N servers the error is O(1/N), growing towards rho = 1.
+    Source: Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001;
+    Vvedenskaya, Dobrushin and Karpelevich, Problems of Information Transmission 32, 1996.
+    """
+
+    arrival_rate: float
+    d: int = 2
+    service_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        if self.d < 1:
+            raise InputError(f"d is {self.d}; at least 1 is needed")
+        check_stable(self.utilisation)
+
+    @property
+    def utilisation(self) -> float:
+        """Load a server."""
+        return self.arrival_rate / self.service_rate
+
+    def tail(self, length: int) -> float:
+        """Fraction of servers with at least `length` requests, rho^((d^length - 1) / (d - 1))."""
+        if length <= 0:
+            return 1.0
+        exponent = 0.0
+        for _ in range(length):
+            exponent = exponent * self.d + 1.0
+            if exponent > 1e6 / (1.0 - self.utilisation):
+                return 0.0
+        return self.utilisation**exponent
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number of requests a server, the sum of the tails."""
+        total, length = 0.0, 1
+        while (term := self.tail(length)) > 1e-18 * total:
+            total += term
+            length += 1
+        return total
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system, by Little's law."""
+        return self.queue_length_mean / self.arrival_rate
 
 
 @dataclass(frozen=True)

@@ -15,34 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsim.errors import InputError
+from fastsim.queueing.checks import check_probability, check_rate, check_stable, check_variance
+from fastsim.queueing.fluid import PeriodicUpdate, Supermarket, periodic_update
 
-__all__ = ["MD1", "MG1", "MG1PS", "MM1", "MMc", "Supermarket", "allen_cunneen", "erlang_c", "kingman"]
+__all__ = [
+    "MD1",
+    "MG1",
+    "MG1PS",
+    "MM1",
+    "ErlangM1",
+    "MMc",
+    "PeriodicUpdate",
+    "Supermarket",
+    "allen_cunneen",
+    "erlang_c",
+    "kingman",
+    "periodic_update",
+]
 
 _TERMS_MAX = 1_000_000  # a service-time multiple beyond which the M/D/1 wait law is refused
-
-
-def check_rate(name: str, value: float) -> None:
-    """Raise InputError unless `value` is a finite number above zero."""
-    if not (math.isfinite(value) and value > 0.0):
-        raise InputError(f"{name} is {value:g}; it must be a finite number above 0")
-
-
-def check_stable(utilisation: float) -> None:
-    """Raise InputError unless the utilisation is below one."""
-    if utilisation >= 1.0:
-        raise InputError(f"the utilisation is {utilisation:g}; a steady state needs one in (0, 1)")
-
-
-def check_probability(p: float) -> None:
-    """Raise InputError unless p lies in [0, 1)."""
-    if not 0.0 <= p < 1.0:
-        raise InputError(f"p is {p:g}; a quantile needs one in [0, 1)")
-
-
-def check_variance(name: str, value: float) -> None:
-    """Raise InputError for an infinite or negative second moment."""
-    if not math.isfinite(value) or value < 0.0:
-        raise InputError(f"{name} is {value:g}; this formula needs sizes of finite variance")
 
 
 @dataclass(frozen=True)
@@ -225,6 +216,67 @@ class MMc:
     @property
     def _drain_rate(self) -> float:
         return self.servers * self.service_rate - self.arrival_rate
+
+
+@dataclass(frozen=True)
+class ErlangM1:
+    """E_k/M/1, FCFS: gaps of k exponential phases, exponential sizes; a server fed round robin by k.
+
+    Attributes
+    ----------
+    arrival_rate, service_rate : float
+        Of this one server, per time unit.
+    phases : int
+        k; 1 is M/M/1. Round robin over k servers gives each every k-th arrival of a Poisson process.
+
+    Notes
+    -----
+    Exact in steady state. Source: Gross, Shortle, Thompson and Harris, Fundamentals of Queueing Theory,
+    section 5.3 (GI/M/1): an arrival finds j requests with probability (1 - s) s^j, s = A(mu (1 - s)) with A
+    the transform of the gaps, and the time in system is exponential with rate mu (1 - s).
+    """
+
+    arrival_rate: float
+    phases: int
+    service_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_rate("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
+        if self.phases < 1:
+            raise InputError(f"phases is {self.phases}; at least 1 is needed")
+        check_stable(self.arrival_rate / self.service_rate)
+
+    @cached_property
+    def wait_probability(self) -> float:
+        """s, the probability that an arrival finds the server busy: the root below 1, by bisection."""
+        rho, k = self.arrival_rate / self.service_rate, self.phases
+        low, high = 0.0, rho  # less variable gaps than Poisson's never make more arrivals wait
+        for _ in range(200):
+            s = 0.5 * (low + high)
+            above = -k * math.log1p((1.0 - s) / (k * rho)) > math.log(s) if s > 0.0 else True
+            low, high = (s, high) if above else (low, s)
+        return high
+
+    @property
+    def response_mean(self) -> float:
+        """Mean time in system."""
+        return 1.0 / (self.service_rate * (1.0 - self.wait_probability))
+
+    @property
+    def wait_mean(self) -> float:
+        """Mean time before service."""
+        return self.wait_probability * self.response_mean
+
+    def response_quantile(self, p: float) -> float:
+        """p-quantile of the time in system."""
+        check_probability(p)
+        return -math.log1p(-p) * self.response_mean
+
+    def wait_quantile(self, p: float) -> float:
+        """p-quantile of the wait, which has an atom at zero."""
+        check_probability(p)
+        return max(0.0, math.log(self.wait_probability / (1.0 - p)) * self.response_mean)
 
 
 @dataclass(frozen=True)
@@ -456,63 +508,3 @@ def allen_cunneen(
     check_variance("service_scv", service_scv)
     markov = MMc(arrival_rate, 1.0 / service_mean, servers)
     return markov.wait_mean * 0.5 * (arrival_scv + service_scv)
-
-
-@dataclass(frozen=True)
-class Supermarket:
-    """Join the shortest of d random queues, N -> infinity servers (the supermarket model).
-
-    Attributes
-    ----------
-    arrival_rate, service_rate : float
-        Per server and time unit.
-    d : int
-        Queues looked at, with replacement; 1 is random dispatch.
-
-    Notes
-    -----
-    Poisson arrivals, exponential sizes. A limit: with N servers the error is O(1/N), growing towards rho = 1.
-    Source: Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12(10), 2001;
-    Vvedenskaya, Dobrushin and Karpelevich, Problems of Information Transmission 32, 1996.
-    """
-
-    arrival_rate: float
-    d: int = 2
-    service_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
-        if self.d < 1:
-            raise InputError(f"d is {self.d}; at least 1 is needed")
-        check_stable(self.utilisation)
-
-    @property
-    def utilisation(self) -> float:
-        """Load a server."""
-        return self.arrival_rate / self.service_rate
-
-    def tail(self, length: int) -> float:
-        """Fraction of servers with at least `length` requests, rho^((d^length - 1) / (d - 1))."""
-        if length <= 0:
-            return 1.0
-        exponent = 0.0
-        for _ in range(length):
-            exponent = exponent * self.d + 1.0
-            if exponent > 1e6 / (1.0 - self.utilisation):
-                return 0.0
-        return self.utilisation**exponent
-
-    @property
-    def queue_length_mean(self) -> float:
-        """Mean number of requests a server, the sum of the tails."""
-        total, length = 0.0, 1
-        while (term := self.tail(length)) > 1e-18 * total:
-            total += term
-            length += 1
-        return total
-
-    @property
-    def response_mean(self) -> float:
-        """Mean time in system, by Little's law."""
-        return self.queue_length_mean / self.arrival_rate
