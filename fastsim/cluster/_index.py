@@ -1,8 +1,8 @@
 """Kernels of the index a router matches prompts against: which replicas hold which run, as bit masks.
 
-For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its start
-(how much of it, `State.seen` tells), so that one walk down a prompt's runs matches all replicas at once. The index
-follows the caches at once (live view) or is rebuilt from them at every refresh (periodic view).
+For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its start, so
+that one walk down a prompt's runs matches all replicas at once. The masks follow the caches at once (live view), and
+how large a part is, the caches tell; or both are taken from the caches at every refresh (periodic view).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from fastsim.cluster._state import (
     NONE,
     REPLICAS,
     RUNS,
-    SEEN_USED,
     START,
+    TRACK,
+    TRACK_LIVE,
 )
-from fastsim.cluster._table import drop, get, put
+from fastsim.cluster._table import get, put
 
 
 @kernel
@@ -44,26 +45,32 @@ def coverage(s, first):
 
 @kernel
 def note(s, key, covered):
-    """Write into the index that the replica of `key` holds `covered` blocks of the run of `key`."""
+    """Write into the masks that the replica of `key` holds `covered` blocks of the run of `key`."""
     mask = s.mask
     run = key // s.cfg[REPLICAS]
     if run >= s.cfg[RUNS]:
         return  # a preempted request's own blocks: nobody else can match them
-    words = mask.shape[1] >> 1
     replica = key - run * s.cfg[REPLICAS]
     word = replica // BITS
+    partly = (mask.shape[1] >> 1) + word
     bit = 1 << (replica - word * BITS)
-    partly = words + word
-    if mask[run, partly] & bit:
-        mask[run, partly] &= ~bit
-        s.pool[SEEN_USED] -= drop(s.seen, key)
     if covered >= s.run_len[run]:
         mask[run, word] |= bit
-        return
-    mask[run, word] &= ~bit
-    if covered > 0:
+        mask[run, partly] &= ~bit
+    elif covered > 0:
+        mask[run, word] &= ~bit
         mask[run, partly] |= bit
-        s.pool[SEEN_USED] += put(s.seen, key, covered)
+    else:
+        mask[run, word] &= ~bit
+        mask[run, partly] &= ~bit
+
+
+@kernel
+def _held(s, key):
+    """Blocks of the run of `key` that the router takes the replica of `key` to hold."""
+    if s.cfg[TRACK] == TRACK_LIVE:
+        return coverage(s, get(s.table, key, NONE))
+    return get(s.seen, key, 0)
 
 
 @kernel
@@ -75,10 +82,12 @@ def rebuild(s):
             mask[run, word] = 0
     for slot in range(s.seen.shape[0]):
         s.seen[slot, 0] = 0
-    s.pool[SEEN_USED] = 0
     for slot in range(s.table.shape[0]):
         if s.table[slot, 0] != 0:
-            note(s, s.table[slot, 0] - 1, coverage(s, s.table[slot, 1]))
+            key = s.table[slot, 0] - 1
+            covered = coverage(s, s.table[slot, 1])
+            note(s, key, covered)
+            put(s.seen, key, covered)
 
 
 @kernel(inline="always")
@@ -166,7 +175,7 @@ def _longest_part(s, run, length, best):
         while left and most < length:
             replica = word * BITS + lowest_bit(left)
             left &= left - 1
-            most = max(most, min(length, get(s.seen, run * replicas + replica, 0)))
+            most = max(most, min(length, _held(s, run * replicas + replica)))
     if most == 0:
         return 0
     for word in range(words):
@@ -174,7 +183,7 @@ def _longest_part(s, run, length, best):
         left = best[word] & mask[run, words + word]
         while left:
             low = left & -left
-            if get(s.seen, run * replicas + word * BITS + lowest_bit(left), 0) >= most:
+            if _held(s, run * replicas + word * BITS + lowest_bit(left)) >= most:
                 keep |= low
             left ^= low
         best[word] = keep

@@ -46,7 +46,6 @@ from fastsim.cluster._state import (
     REF,
     REPLICAS,
     RUNS,
-    SEEN_USED,
     SHARED,
     START,
     TABLE_USED,
@@ -64,6 +63,8 @@ from fastsim.cluster._table import drop, find_slot, get, put
 def check_pools(s, running):
     """Note a fault unless the pools have room for one more event of a replica that runs so many requests.
 
+    Nothing has changed yet then: the run can go on with larger pools.
+
     An event makes at most an extent for each request that leaves, two for each piece a request hits, and one for each
     run on its path; `hits` has rows for the longest path. Admissions ask again, one by one.
     """
@@ -73,7 +74,7 @@ def check_pools(s, running):
         pool[FAULT] = FULL_EXT
     if s.hold.shape[0] - pool[HOLD_LIVE] < most:
         pool[FAULT] = FULL_HOLD
-    if s.table.shape[0] < 2 * pool[TABLE_USED] or s.seen.shape[0] < 2 * pool[SEEN_USED]:
+    if s.table.shape[0] < 2 * pool[TABLE_USED]:
         pool[FAULT] = FULL_TABLE
     return pool[FAULT] == 0
 
@@ -434,6 +435,13 @@ def add_own_extent(s, r, i, begin, end, keep_for_request):
     key = NONE
     if keep_for_request:
         key = (s.cfg[RUNS] + i) * s.cfg[REPLICAS] + r
+    last = s.rep[r, LRU_LAST]
+    if key == NONE and last != NONE and s.ext[last, KEY] == NONE:
+        s.ext[last, END] += (
+            end - begin
+        )  # next to another one that nobody can ask for, it is evicted as one with it
+        s.rep[r, FREE] += end - begin
+        return
     shared = s.req[i, SHARED]
     e = _new_extent(s, key, begin - shared, end - shared, 0)
     if key != NONE:
@@ -467,3 +475,20 @@ def drop_holds(s, r, i):
         h = following
     s.req[i, HOLDS] = NONE
     return blocks
+
+
+@kernel
+def list_copies(s, out):
+    """Write (run, first block, end) of every extent that can be looked up into `out`; returns how many."""
+    ext = s.ext
+    count = 0
+    for slot in range(s.table.shape[0]):
+        if s.table[slot, 0] != 0:
+            e = s.table[slot, 1]
+            while e != NONE:
+                out[count, 0] = ext[e, KEY] // s.cfg[REPLICAS]
+                out[count, 1] = ext[e, START]
+                out[count, 2] = ext[e, END]
+                count += 1
+                e = ext[e, COPY_NEXT]
+    return count

@@ -18,10 +18,10 @@ from fastsim.cluster._state import (
     BLOCK,
     BUDGET,
     DECODING,
+    EVENTS,
     FAULT,
     FS,
     KIND,
-    LAZY,
     MAX_SEQS,
     N_RUNNING,
     N_WAITING,
@@ -29,11 +29,13 @@ from fastsim.cluster._state import (
     NEEDS_MATCH,
     NEEDS_WORK,
     NEVER,
+    NEXT_REQUEST,
     OUTPUT,
     PATH,
     PERIOD_PS,
     PROMPT,
     PS,
+    REFRESHED,
     REPLICA,
     RUN,
     SHARED,
@@ -70,11 +72,10 @@ def _replay(s, r):
 @kernel
 def _catch_up(s, r, now):
     """Take the blocks of all steps of replica r's run that have started before `now`; returns whether any was due."""
-    rep = s.rep
-    if rep[r, KIND] != RUN or rep[r, LAZY] == 0:
+    if s.rep[r, KIND] != RUN:
         return False
     steps = engine.boundary_from(s, r, now)
-    if steps <= rep[r, TAKEN]:
+    if steps <= s.rep[r, TAKEN]:
         return False
     engine.take_until(s, r, steps)
     return True
@@ -110,7 +111,7 @@ def _live_match(s, i, best, now):
             return 0
         moved = False
         for word in range(best.shape[0]):
-            left = best[word]
+            left = best[word] & s.lazy[word]
             while left:
                 moved |= _catch_up(s, word * BITS + lowest_bit(left), now)
                 left &= left - 1
@@ -180,14 +181,15 @@ def _pass_event(s, r, limit):
     rep = s.rep
     if not check_pools(s, rep[r, N_RUNNING]):
         return
+    s.pool[EVENTS] += 1
     if s.key[r] & 1 == 0:
         engine.end(s, r)
         if rep[r, N_RUNNING] == 0 and rep[r, N_WAITING] == 0:
             s.key[r] = NEVER
-        elif rep[r, PS] < limit:
-            engine.start(s, r)
         else:
             s.key[r] = 2 * rep[r, PS] + 1
+            if rep[r, PS] < limit:
+                engine.start(s, r)
     else:
         engine.start(s, r)
     _replay(s, r)
@@ -195,31 +197,33 @@ def _pass_event(s, r, limit):
 
 @kernel(signature="int64(State, RouterView, Route)")
 def run(s, view, route):
-    """Simulate until the last request is done or a fault is noted; returns the number of events."""
+    """Simulate until the last request is done or a fault stops the run; returns the fault.
+
+    What stopped for want of room can go on, from the same state with larger pools.
+    """
     n = s.req.shape[0]
     period = s.cfg[PERIOD_PS]
-    seen = -1  # instant of the last refresh
-    events = 0
-    i = 0
-    while s.pool[FAULT] == 0:
+    pool = s.pool
+    i = pool[NEXT_REQUEST]
+    while pool[FAULT] == 0:
         limit = (NEVER >> 1) - 1  # when the next thing happens that is no replica's event
         refresh = False
         if i < n:
             limit = s.req[i, ARRIVAL]
-            if s.cfg[TRACK] == TRACK_PERIODIC and limit // period * period > seen:
+            if s.cfg[TRACK] == TRACK_PERIODIC and limit // period * period > pool[REFRESHED]:
                 limit = limit // period * period
                 refresh = True
         r = s.tree[1]
-        while s.key[r] <= 2 * limit and s.pool[FAULT] == 0:
+        while s.key[r] <= 2 * limit and pool[FAULT] == 0:
             _pass_event(s, r, limit)
-            events += 1
             r = s.tree[1]
-        if i == n:
-            return events
+        if i == n or pool[FAULT] != 0:
+            break
         if refresh:
             _refresh(s, view, limit)
-            seen = limit
+            pool[REFRESHED] = limit
         else:
             _dispatch(s, view, route, i, limit)
             i += 1
-    return events
+    pool[NEXT_REQUEST] = i
+    return pool[FAULT]

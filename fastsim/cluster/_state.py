@@ -35,20 +35,17 @@ N_CFG = 12
 NEEDS_WORK, NEEDS_MATCH = 1, 2  # bits of NEEDS
 TRACK_OFF, TRACK_LIVE, TRACK_PERIODIC = 0, 1, 2  # values of TRACK
 
-# State.req: given
-ARRIVAL, PROMPT, OUTPUT = 0, 1, 2  # ps, tokens, tokens
-PATH, SHARED = 3, 4  # first entry in State.path; blocks on runs that other requests share
-# State.req: results
-REPLICA, FIRST, DONE, HIT, PREEMPTED = 5, 6, 7, 8, 9  # index, ps, ps, tokens at first admission, times
-# State.req: while it lives
-COMPUTED, GENERATED = (
-    10,
-    11,
-)  # tokens in the KV cache (behind, while decoding); tokens produced (behind, while decoding)
-QUEUE_NEXT, QUEUE_PREV = 12, 13  # the running list or the waiting queue
-HOLDS = 14  # head of its list of holds, deepest first
-OPEN = 15  # extent that its next registered block may extend
-OWN_FROM = 16  # blocks from here on are its own and in no extent
+# State.req: a row is three cache lines, and the first has all that finishing a request needs
+PROMPT, OUTPUT = 0, 1  # given, tokens
+SHARED = 2  # given, blocks on runs that other requests share
+OWN_FROM = 3  # blocks from here on are its own and in no extent
+HOLDS = 4  # head of its list of holds, deepest first
+QUEUE_NEXT, QUEUE_PREV = 5, 6  # the running list or the waiting queue
+DONE = 7  # result, ps
+ARRIVAL, PATH = 8, 9  # given, ps and first entry in State.path
+REPLICA, FIRST, HIT, PREEMPTED = 10, 11, 12, 13  # results: index, ps, tokens at first admission, times
+COMPUTED, GENERATED = 14, 15  # tokens in the KV cache, tokens produced (both behind, while decoding)
+OPEN = 16  # extent that its next registered block may extend
 CURSOR, CURSOR_BLK = 17, 18  # run of its path that grows next, and the depth at which that run starts
 ALLOCATED = 19  # blocks taken at admission, where the output is reserved
 ORDER = 20  # admission number: the running list is in this order
@@ -62,23 +59,22 @@ PS, FS = 0, 1  # clock at the last boundary
 KIND = 2  # what is under way, values below
 STEPS, ALPHA, BETA = 3, 4, 5  # of the run under way: length, first step's time, growth (fs)
 TAKEN = 6  # steps of the run whose blocks are taken already
-LAZY = 7  # whether the rest of the run may evict blocks that a router could see
-BLANK, FREE = 8, 9  # blocks without content; blocks nobody holds, blank ones included
-LRU_FIRST, LRU_LAST = 10, 11  # extents nobody holds, next to be evicted first
-RUN_FIRST, RUN_LAST, N_RUNNING = 12, 13, 14
-WAIT_FIRST, WAIT_LAST, N_WAITING = 15, 16, 17
-DECODING, CONTEXT = 18, 19  # requests that decode; sum of their contexts at the next step
-TICK = 20  # decode steps made so far
+BLANK, FREE = 7, 8  # blocks without content; blocks nobody holds, blank ones included
+LRU_FIRST, LRU_LAST = 9, 10  # extents nobody holds, next to be evicted first
+RUN_FIRST, RUN_LAST, N_RUNNING = 11, 12, 13
+WAIT_FIRST, WAIT_LAST, N_WAITING = 14, 15, 16
+DECODING, CONTEXT = 17, 18  # requests that decode; sum of their contexts at the next step
+TICK, TICK_PHASE = 19, 20  # decode steps made so far, and the remainder by the block size
 PREFILLING = 21  # first request of the running list that does not decode yet
 ADMITTED = 22  # admission numbers given
 SHARERS = 23  # head of the list of decoding requests that generate shared blocks
 DURATION = 24  # fs, of a single step under way
 N_TOKENS = 25  # prefill tokens of the step under way
 BUSY_PS, BUSY_FS, EVICTED, N_STEPS, COMPUTED_TOK, PREEMPTIONS, FINISHED = 26, 27, 28, 29, 30, 31, 32
-TICK_PHASE = 33  # TICK modulo the block size
-N_REP = 40  # a multiple of a cache line
+LEFT = 33  # of the token budget, while requests are admitted
+N_REP = 34
 
-IDLE, STEP, RUN = 0, 1, 2  # values of KIND
+IDLE, STEP, RUN, ADMITTING = 0, 1, 2, 3  # values of KIND
 
 # State.ext: blocks [START, END) of one copy of a run on one replica
 START, END = 0, 1
@@ -93,39 +89,46 @@ N_EXT = 8  # eight integers: one cache line
 HOLD_EXT, HOLD_START, HOLD_NEXT = 0, 1, 2
 
 # State.pool
-EXT_TOP, EXT_FREE, HOLD_TOP, HOLD_FREE, TABLE_USED, SEEN_USED, FAULT = 0, 1, 2, 3, 4, 5, 6
-EXT_LIVE, HOLD_LIVE = 7, 8
-N_POOL = 9
+EXT_TOP, EXT_FREE, EXT_LIVE = 0, 1, 2  # rows ever used, head of the free list, rows in use
+HOLD_TOP, HOLD_FREE, HOLD_LIVE = 3, 4, 5
+TABLE_USED = 6
+FAULT = 7  # why the run stopped, values below
+NEXT_REQUEST, REFRESHED, EVENTS = (
+    8,
+    9,
+    10,
+)  # where to go on: next arrival, instant of the last refresh, events so far
+N_POOL = 11
 NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS, BAD_ROUTE = 0, 1, 2, 3, 4, 5
 
 
-State = struct(
-    "State",
-    {
-        "cfg": "int64[::1]",  # [N_CFG]
-        "coef": "int64[:, 9]",  # [pieces, 9], step time, as are the next two
-        "knot_ptr": "int64[::1]",  # [pieces + 1]
-        "knots": "int64[:, 3]",  # [knots, 3]
-        "req": f"int64[:, {N_REQ}]",  # [requests, N_REQ]
-        "path": "int64[::1]",  # shared runs of all prompts, each prompt's from its PATH on
-        "run_len": "int64[::1]",  # [shared runs], blocks
-        "rep": f"int64[:, {N_REP}]",  # [replicas, N_REP]
-        "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
-        "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
-        "load": "int64[::1]",  # [replicas], requests in flight
-        "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
-        "heap": "int64[:, :, 2]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
-        "heap_len": "int64[::1]",  # [replicas]
-        "phase": "int64[:, ::1]",  # [replicas, block], decoding requests by the tick at which they need a block
-        "ext": f"int64[:, {N_EXT}]",  # [extents, N_EXT]
-        "hold": "int64[:, 3]",  # [holds, 3]
-        "table": "int64[:, 2]",  # [slots, 2], key + 1 -> first extent
-        "hits": "int64[:, 3]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
-        "pool": "int64[::1]",  # [N_POOL], what of `ext`, `hold` and the tables is used
-        "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
-        "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
-    },
-)
+_FIELDS = {
+    "cfg": "int64[::1]",  # [N_CFG]
+    "coef": "int64[:, 9]",  # [pieces, 9], step time, as are the next two
+    "knot_ptr": "int64[::1]",  # [pieces + 1]
+    "knots": "int64[:, 3]",  # [knots, 3]
+    "req": f"int64[:, {N_REQ}]",  # [requests, N_REQ]
+    "path": "int64[::1]",  # shared runs of all prompts, each prompt's from its PATH on
+    "run_len": "int64[::1]",  # [shared runs], blocks
+    "rep": f"int64[:, {N_REP}]",  # [replicas, N_REP]
+    "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
+    "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
+    "load": "int64[::1]",  # [replicas], requests in flight
+    "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
+    "heap": "int64[:, :, 2]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
+    "heap_len": "int64[::1]",  # [replicas]
+    "phase": "int64[:, ::1]",  # [replicas, block], decoding requests by the tick at which they need a block
+    "ext": f"int64[:, {N_EXT}]",  # [extents, N_EXT]
+    "hold": "int64[:, 3]",  # [holds, 3]
+    "table": "int64[:, 2]",  # [slots, 2], key + 1 -> first extent
+    "hits": "int64[:, 3]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
+    "pool": "int64[::1]",  # [N_POOL], what of `ext`, `hold` and the tables is used
+    "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
+    "lazy": "int64[::1]",  # [words], mask of the replicas whose run under way may yet evict blocks a router sees
+    "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
+}
+FIELDS = tuple(_FIELDS)
+State = struct("State", _FIELDS)
 
 
 def table_slots(entries: int) -> int:

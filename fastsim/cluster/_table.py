@@ -60,3 +60,11 @@ def drop(table, key):
         slot = (slot + 1) & last
     table[gap, 0] = 0
     return 1
+
+
+@kernel
+def copy_into(table, larger):
+    """Put all entries of a table into a larger, empty one."""
+    for slot in range(table.shape[0]):
+        if table[slot, 0] != 0:
+            put(larger, table[slot, 0] - 1, table[slot, 1])

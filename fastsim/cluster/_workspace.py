@@ -1,36 +1,58 @@
 """The arrays a run needs: made from a workload, its compiled prompts and a cluster, sized by capacity and requests.
 
-Nothing grows with replicas times distinct blocks. The pools of extents and holds start small and are doubled when a
-run reports that one is full; the run is then repeated from the start, with the same outcome.
+Nothing grows with replicas times distinct blocks. The pools of extents and holds and the table of runs start small and
+are doubled whenever a run stops for want of room; it then goes on where it stopped.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fastsim.cluster import _state as st
+from fastsim.cluster._table import copy_into
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.prefix import Prompts
 from fastsim.errors import InputError
 from fastsim.workloads import Workload
 
 PS_PER_S = 1e12
+_FIRST_ROWS = 1 << 13
+_POOLS = {st.FULL_EXT: "ext", st.FULL_HOLD: "hold", st.FULL_TABLE: "table", st.FULL_HITS: "hits"}
 _PS_RANGE_S = 1e6  # arrivals later than this (11 days) leave too little room for event keys
 
 
 def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
-    """First guess of the pools' sizes."""
+    """First rows of the pools that grow."""
     n = len(prompts.full_blk)
     blocks = cluster.replicas * cluster.kv_blocks
-    entries = min(cluster.replicas * len(prompts.run_blk), blocks)
     hits = int(np.diff(prompts.path_ptr).max(initial=0)) + 64
     slack = 4 * (hits + min(cluster.seqs, n))  # what a single event may use up
     return {
-        "ext": min(blocks, 4 * len(prompts.path) + 2 * n) + slack,
-        "hold": min(len(prompts.path) + n, 1 << 16) + slack,
-        "table": entries + slack,
+        "ext": min(blocks, _FIRST_ROWS) + slack,
+        "hold": _FIRST_ROWS + slack,
+        "table": st.table_slots(min(blocks, _FIRST_ROWS) + slack),
         "hits": hits,
     }
+
+
+def grown(state: Any) -> Any:
+    """The same state with twice the room where a run stopped for want of it, ready to go on."""
+    arrays = {name: getattr(state, name) for name in st.FIELDS}
+    short = _POOLS[int(state.pool[st.FAULT])]
+    old = arrays[short]
+    new = _aligned(2 * len(old), old.shape[1])
+    if short == "table":
+        copy_into(old, new)
+        if state.cfg[st.TRACK] == st.TRACK_PERIODIC:
+            arrays["seen"] = _aligned(2 * len(old), 2)
+            copy_into(state.seen, arrays["seen"])
+    else:
+        new[: len(old)] = old
+    arrays[short] = new
+    state.pool[st.FAULT] = st.NO_FAULT
+    return st.State(**arrays)
 
 
 def new_state(
@@ -41,7 +63,7 @@ def new_state(
     track: int,
     period_ps: int,
     pool: dict[str, int],
-) -> st.State:
+) -> Any:
     """Make the state at time 0: empty replicas, no request arrived.
 
     Raises
@@ -70,17 +92,26 @@ def new_state(
         tree=_tournament(leaves),
         load=np.zeros(replicas, np.int64),
         work=np.zeros(replicas, np.int64),
-        heap=np.empty((replicas, min(cluster.seqs, n), 2), np.int64),
+        # Four more than needed: rows a power of two apart would share a few sets of the processor's cache.
+        heap=np.empty((replicas, min(cluster.seqs, n) + 4, 2), np.int64),
         heap_len=np.zeros(replicas, np.int64),
         phase=np.zeros((replicas, block), np.int64),
-        ext=np.empty((pool["ext"], st.N_EXT), np.int64),
+        ext=_aligned(pool["ext"], st.N_EXT),
         hold=np.empty((pool["hold"], 3), np.int64),
-        table=np.zeros((st.table_slots(pool["table"]), 2), np.int64),
+        table=np.zeros((pool["table"], 2), np.int64),
         hits=np.empty((pool["hits"], 3), np.int64),
-        pool=np.array([0, st.NONE, 0, st.NONE, 0, 0, st.NO_FAULT, 0, 0], np.int64),
+        pool=_pools(),
         mask=np.zeros((runs if track else 0, 2 * words), np.int64),
-        seen=np.zeros((st.table_slots(pool["table"] if track else 1), 2), np.int64),
+        lazy=np.zeros(words, np.int64),
+        seen=np.zeros((pool["table"] if track == st.TRACK_PERIODIC else 1, 2), np.int64),
     )
+
+
+def _pools() -> np.ndarray:
+    pool = np.zeros(st.N_POOL, np.int64)
+    pool[[st.EXT_FREE, st.HOLD_FREE]] = st.NONE
+    pool[st.REFRESHED] = -1
+    return pool
 
 
 def _tournament(leaves: int) -> np.ndarray:
@@ -112,7 +143,7 @@ def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_p
 
 
 def _requests(workload: Workload, prompts: Prompts) -> np.ndarray:
-    req = np.zeros((len(workload.arrival_s), st.N_REQ), np.int64)
+    req = _aligned(len(workload.arrival_s), st.N_REQ)
     req[:, st.ARRIVAL] = np.rint(workload.arrival_s * PS_PER_S)
     req[:, st.PROMPT] = workload.prompt_tok
     req[:, st.OUTPUT] = workload.output_tok
@@ -120,6 +151,13 @@ def _requests(workload: Workload, prompts: Prompts) -> np.ndarray:
     req[:, st.SHARED] = prompts.shared_blk
     req[:, [st.HOLDS, st.OPEN]] = st.NONE
     return req
+
+
+def _aligned(rows: int, columns: int) -> np.ndarray:
+    """A table of zeros whose first row starts a cache line."""
+    room = np.zeros(rows * columns + 7, np.int64)
+    start = -(room.ctypes.data // 8) % 8
+    return room[start : start + rows * columns].reshape(rows, columns)
 
 
 def _replicas(cluster: Cluster) -> np.ndarray:

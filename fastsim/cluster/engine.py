@@ -36,10 +36,15 @@ from fastsim.cluster._kv import (
 )
 from fastsim.cluster._queues import append_running, prepend_waiting, remove_running, remove_waiting
 from fastsim.cluster._state import (
+    ADMITTING,
+    FAULT,
+    LEFT,
+    NO_FAULT,
     ADMITTED,
     ALLOCATED,
     ALPHA,
     BETA,
+    BITS,
     BLANK,
     BLOCK,
     BUDGET,
@@ -62,7 +67,6 @@ from fastsim.cluster._state import (
     IDLE,
     KEY,
     KIND,
-    LAZY,
     LRU_FIRST,
     MAX_SEQS,
     N_RUNNING,
@@ -92,6 +96,8 @@ from fastsim.cluster._state import (
     STEPS,
     TAKEN,
     TICK,
+    TRACK,
+    TRACK_LIVE,
     WAIT_FIRST,
     WATERMARK,
     WHOLE,
@@ -186,7 +192,7 @@ def _take_in_turn(s, r):
 
 @kernel
 def _continue_running(s, r):
-    """Schedule the running requests; returns the budget left and whether any request was preempted."""
+    """Schedule the running requests and note the budget left; returns whether any request was preempted."""
     rep = s.rep
     req = s.req
     preempted = False
@@ -208,7 +214,8 @@ def _continue_running(s, r):
         _register_sharers(s, r)
     if i != NONE:
         _schedule(s, r, i, chunk)
-    return s.cfg[BUDGET] - rep[r, DECODING] - chunk, preempted
+    rep[r, LEFT] = s.cfg[BUDGET] - rep[r, DECODING] - chunk
+    return preempted
 
 
 @kernel
@@ -237,7 +244,7 @@ def _schedule(s, r, i, tokens):
 
 
 @kernel
-def _admit(s, r, i, budget):
+def _admit(s, r, i):
     """Admit the head of the queue if it fits; returns the tokens it gets, 0 if it must wait."""
     rep = s.rep
     req = s.req
@@ -249,11 +256,11 @@ def _admit(s, r, i, budget):
         whole += req[i, OUTPUT] - req[i, GENERATED]
     need = _blocks(s, whole) - hit
     kept_back = s.cfg[WATERMARK] if rep[r, N_RUNNING] > 0 else 0
-    if need + held_by_none + kept_back > rep[r, FREE] or not check_pools(s, rep[r, N_RUNNING]):
+    if need + held_by_none + kept_back > rep[r, FREE] or s.pool[FAULT] != NO_FAULT:
         return 0
     hold_hits(s, r, i, pieces)
     computed = hit * block
-    tokens = min(total - computed, budget)
+    tokens = min(total - computed, rep[r, LEFT])
     if s.cfg[RESERVE] == 0:
         need = _blocks(s, computed + tokens) - hit
     take_blocks(s, r, need)
@@ -275,14 +282,20 @@ def _admit(s, r, i, budget):
 
 
 @kernel
-def _admit_waiting(s, r, budget):
-    """Admit waiting requests, head first, until one must wait or the budget is spent."""
+def _admit_waiting(s, r):
+    """Admit waiting requests, head first, until one must wait or the budget is spent.
+
+    Returns False if the pools became too small before that; the rest is to be done once they have grown.
+    """
     rep = s.rep
-    while budget > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
-        tokens = _admit(s, r, rep[r, WAIT_FIRST], budget)
+    while rep[r, LEFT] > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
+        if not check_pools(s, rep[r, N_RUNNING]):
+            return False
+        tokens = _admit(s, r, rep[r, WAIT_FIRST])
         if tokens == 0:
-            return
-        budget -= tokens
+            return s.pool[FAULT] == NO_FAULT
+        rep[r, LEFT] -= tokens
+    return True
 
 
 # --- steps ---------------------------------------------------------------------------------------------------
@@ -290,11 +303,17 @@ def _admit_waiting(s, r, budget):
 
 @kernel
 def start(s, r):
-    """Schedule the step, or the run of decode steps, that starts at the replica's clock; sets its end's key."""
+    """Schedule the step, or the run of decode steps, that starts at the replica's clock; sets its end's key.
+
+    If the pools turn out too small it stops half-way, to be called again.
+    """
     rep = s.rep
-    budget, preempted = _continue_running(s, r)
-    if not preempted:
-        _admit_waiting(s, r, budget)
+    preempted = False
+    if rep[r, KIND] != ADMITTING:
+        preempted = _continue_running(s, r)
+    if not preempted and not _admit_waiting(s, r):
+        rep[r, KIND] = ADMITTING
+        return
     if rep[r, PREFILLING] != NONE and s.req[rep[r, PREFILLING], SCHEDULED] > 0:
         duration = _single_step(s, r)
     else:
@@ -352,7 +371,8 @@ def _decode_run(s, r, preempted):
     rep[r, ALPHA] = alpha
     rep[r, BETA] = beta
     rep[r, TAKEN] = 1
-    rep[r, LAZY] = _may_evict_shared(s, r, steps)
+    if s.cfg[TRACK] == TRACK_LIVE:
+        _set_lazy(s, r, steps)
     return run_fs(alpha, beta, steps)
 
 
@@ -363,17 +383,20 @@ def run_fs(alpha, beta, steps):
 
 
 @kernel
-def _may_evict_shared(s, r, steps):
-    """Whether the rest of a run may evict blocks that a router could see: 1 or 0, erring towards 1."""
+def _set_lazy(s, r, steps):
+    """Mark whether the rest of a run may evict blocks that a router could see, erring towards yes."""
     rep = s.rep
-    if s.cfg[RESERVE]:
-        return 0
     spare = rep[r, BLANK]
     e = rep[r, LRU_FIRST]
     if e != NONE and s.ext[e, KEY] == NONE:
         spare += s.ext[e, END] - s.ext[e, START]
     block = s.cfg[BLOCK]
-    return 1 if rep[r, DECODING] * (steps - 1 + block) > spare * block else 0
+    word = r // BITS
+    bit = 1 << (r - word * BITS)
+    if s.cfg[RESERVE] == 0 and rep[r, DECODING] * (steps - 1 + block) > spare * block:
+        s.lazy[word] |= bit
+    else:
+        s.lazy[word] &= ~bit
 
 
 @kernel(inline="always")

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastsim.cluster import _state as st
 from fastsim.cluster._loop import run
-from fastsim.cluster._workspace import new_state, sizes
+from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.prefix import Prompts, compile_prompts
 from fastsim.cluster.routers import get
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 _PERIODIC = re.compile(r"periodic\(\s*([0-9.eE+-]+)\s*\)")
-_POOLS = {st.FULL_EXT: "ext", st.FULL_HOLD: "hold", st.FULL_TABLE: "table", st.FULL_HITS: "hits"}
 
 
 @dataclass(frozen=True)
@@ -112,19 +111,15 @@ def simulate(
     needs = st.NEEDS_WORK * ("work" in policy.needs) + st.NEEDS_MATCH * ("match" in policy.needs)
     track = st.TRACK_PERIODIC if period_ps else st.TRACK_LIVE if "match" in policy.needs else st.TRACK_OFF
     prompts = _compiled(workload, cluster)
-    pool = sizes(prompts, cluster)
-    while True:
-        state = new_state(workload, prompts, cluster, needs, track, period_ps, pool)
-        seen = _new_view(state, params, stream(seed, replicate, "routing"), private=bool(period_ps))
-        events = run(state, seen, policy.policy)
-        fault = int(state.pool[st.FAULT])
-        if fault == st.NO_FAULT:
-            return _result(workload, cluster, prompts, state, int(events), warmup_s)
+    state = new_state(workload, prompts, cluster, needs, track, period_ps, sizes(prompts, cluster))
+    seen = _new_view(state, params, stream(seed, replicate, "routing"), private=bool(period_ps))
+    while (fault := int(run(state, seen, policy.policy))) != st.NO_FAULT:
         if fault == st.BAD_ROUTE:
             raise InputError(
-                f"router {router!r} chose a replica that does not exist; it must return 0 to {cluster.replicas - 1}"
+                f"router {router!r} chose no replica; it must return 0 to {cluster.replicas - 1}"
             )
-        pool[_POOLS[fault]] *= 2
+        state = grown(state)
+    return _result(workload, state, warmup_s)
 
 
 def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
@@ -172,9 +167,7 @@ def _new_view(state: Any, params: np.ndarray, rng: np.ndarray, *, private: bool)
     )
 
 
-def _result(
-    workload: Workload, cluster: Cluster, prompts: Prompts, state: Any, events: int, warmup_s: float
-) -> Result:
+def _result(workload: Workload, state: Any, warmup_s: float) -> Result:
     req, rep = state.req, state.rep
     columns = {
         "request": np.arange(len(req)),
@@ -195,4 +188,4 @@ def _result(
         "evicted_blocks": rep[:, st.EVICTED].copy(),
         "requests": rep[:, st.FINISHED].copy(),
     }
-    return Result(columns, replicas, cached_copies(state, prompts), events, warmup_s)
+    return Result(columns, replicas, cached_copies(state), int(state.pool[st.EVENTS]), warmup_s)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster import _state as st
-from fastsim.cluster.prefix import Prompts
+from fastsim.cluster._kv import list_copies
 from fastsim.stats.intervals import quantile
 from fastsim.stats.stability import backlog_score, point_is_stable
 
@@ -74,23 +74,16 @@ def _ratio(over: float, under: float) -> float | None:
     return float(over / under) if under > 0 else None
 
 
-def cached_copies(state: Any, prompts: Prompts) -> float:
+def cached_copies(state: Any) -> float:
     """Blocks cached on all replicas at the end of a run over distinct blocks; 1 if nothing is cached.
 
-    At the end nobody holds anything: what is cached stands in the LRU queues. Blocks only one request has are distinct.
+    At the end nobody holds anything: what is cached stands in the LRU queues. What only one request has is distinct.
     """
-    ext, rep = state.ext, state.rep
+    rep = state.rep
     cached = int((rep[:, st.FREE] - rep[:, st.BLANK]).sum())
-    slots = state.table[state.table[:, 0] > 0]
-    run, low, high = [], [], []
-    for key, e in slots.tolist():
-        while e != st.NONE:
-            run.append((key - 1) // len(rep))
-            low.append(ext[e, st.START])
-            high.append(ext[e, st.END])
-            e = ext[e, st.COPY_NEXT]
-    keyed = sum(high) - sum(low)
-    distinct = cached - keyed + _union(np.array(run), np.array(low), np.array(high))
+    found = np.empty((int(state.pool[st.EXT_LIVE]), 3), np.int64)
+    run, low, high = found[: list_copies(state, found)].T
+    distinct = cached - int((high - low).sum()) + _union(run, low, high)
     return cached / distinct if distinct else 1.0
 
 
