@@ -34,3 +34,10 @@ def best_times_s(jobs: dict[str, Callable[[], object]], rounds: int = 7) -> dict
 @pytest.fixture(scope="session", name="best_times_s")
 def _best_times_s() -> Callable[..., dict[str, float]]:
     return best_times_s
+
+
+@pytest.fixture
+def once(benchmark) -> Callable[[Callable[[], object]], object]:
+    """Run a benchmark that takes its own times: pytest-benchmark selects it, and times nothing."""
+    benchmark.disabled = True
+    return benchmark.pedantic
