@@ -155,7 +155,7 @@ def run_length(p: float, utilisation: float, variability: float = 1.0) -> int:
     Parameters
     ----------
     p : float
-        Probability in (0, 1); 0.95 serves for the mean.
+        Probability in (0, 1); 0.975 serves for the mean.
     utilisation : float
         Offered load over capacity, in [0, 1).
     variability : float
