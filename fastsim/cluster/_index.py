@@ -8,6 +8,7 @@ how large a part is, the caches tell; or both are taken from the caches at every
 from __future__ import annotations
 
 from fastsim._jit import kernel
+from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import (
     BITS,
     COPY_NEXT,
@@ -90,36 +91,6 @@ def rebuild(s):
             put(s.seen, key, covered)
 
 
-@kernel(inline="always")
-def lowest_bit(x):
-    """Place of the lowest 1 in a positive integer."""
-    place = 0
-    if x & 0xFFFFFFFF == 0:
-        x >>= 32
-        place = 32
-    if x & 0xFFFF == 0:
-        x >>= 16
-        place += 16
-    if x & 0xFF == 0:
-        x >>= 8
-        place += 8
-    if x & 0xF == 0:
-        x >>= 4
-        place += 4
-    if x & 3 == 0:
-        x >>= 2
-        place += 2
-    return place if x & 1 else place + 1
-
-
-@kernel(inline="always")
-def all_replicas(words, replicas, best):
-    """Fill a mask with the first `replicas` bits."""
-    for word in range(words):
-        left = replicas - word * BITS
-        best[word] = (1 << left) - 1 if left < BITS else (1 << BITS) - 1
-
-
 @kernel
 def longest_match(s, path, limit, best):
     """Longest prefix of a prompt that some replica holds.
@@ -141,7 +112,7 @@ def longest_match(s, path, limit, best):
     """
     mask = s.mask
     words = mask.shape[1] >> 1
-    all_replicas(words, s.cfg[REPLICAS], best)
+    fill(best, s.cfg[REPLICAS])
     depth = 0
     while depth < limit:
         run = s.path[path]

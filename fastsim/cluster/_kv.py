@@ -146,17 +146,20 @@ def _lru_append(s, r, e):
 
 @kernel(inline="always")
 def _lru_remove(s, r, e):
+    """Take an extent out of the queue; the first one's LRU_PREV is not kept, which spares a cache miss an eviction."""
     ext = s.ext
-    before = ext[e, LRU_PREV]
     after = ext[e, LRU_NEXT]
-    if before == NONE:
+    if s.rep[r, LRU_FIRST] == e:
         s.rep[r, LRU_FIRST] = after
+        if after == NONE:
+            s.rep[r, LRU_LAST] = NONE
     else:
+        before = ext[e, LRU_PREV]
         ext[before, LRU_NEXT] = after
-    if after == NONE:
-        s.rep[r, LRU_LAST] = before
-    else:
-        ext[after, LRU_PREV] = before
+        if after == NONE:
+            s.rep[r, LRU_LAST] = before
+        else:
+            ext[after, LRU_PREV] = before
     s.rep[r, FREE] -= ext[e, END] - ext[e, START]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster import engine
-from fastsim.cluster._index import longest_match, lowest_bit, rebuild
+from fastsim.cluster._index import longest_match, rebuild
 from fastsim.cluster._kv import check_pools
+from fastsim.cluster._masks import change_load, least_loaded_of
 from fastsim.cluster._queues import append_waiting
 from fastsim.cluster._state import (
     ARRIVAL,
@@ -99,37 +100,31 @@ def _match(s, i, best):
 
 
 @kernel
-def _live_match(s, i, best, now):
-    """As `_match`, on the caches as they are now.
+def _nearest(s, view, i, now):
+    """The least loaded of the replicas with the longest match of request i's prompt; returns it and the match in blocks.
 
-    Runs under way take their blocks late, so the index may show too much, never too little: bring the best replicas
-    up to now and match again until nothing moves.
+    In a live view the masks may show too much, as runs under way take their blocks late, but never too little. So the
+    replica found is brought up to now; if it has kept its match, nobody has a longer one.
     """
     while True:
-        blocks = _match(s, i, best)
-        if blocks == 0:
-            return 0
-        moved = False
-        for word in range(best.shape[0]):
-            left = best[word] & s.lazy[word]
-            while left:
-                moved |= _catch_up(s, word * BITS + lowest_bit(left), now)
-                left &= left - 1
-        if not moved:
-            return blocks
+        blocks = _match(s, i, view.best)
+        r = least_loaded_of(view.load, view.level, view.best)
+        lazy = s.lazy[r // BITS] >> (r % BITS) & 1
+        if blocks == 0 or lazy == 0 or s.cfg[TRACK] != TRACK_LIVE or not _catch_up(s, r, now):
+            return r, blocks
 
 
 @kernel
 def _look(s, view, i, now):
     """Fill the view for request i."""
     needs = s.cfg[NEEDS]
-    live = s.cfg[TRACK] != TRACK_PERIODIC
-    if live and needs & NEEDS_WORK:
+    if needs & NEEDS_WORK and s.cfg[TRACK] != TRACK_PERIODIC:
         for r in range(view.work.shape[0]):
             view.work[r] = _work_now(s, r, now)
     if needs & NEEDS_MATCH:
-        blocks = _live_match(s, i, view.best, now) if s.cfg[TRACK] == TRACK_LIVE else _match(s, i, view.best)
+        nearest, blocks = _nearest(s, view, i, now)
         view.prompt[0] = blocks * s.cfg[BLOCK]
+        view.prompt[2] = nearest
     view.prompt[1] = s.req[i, PROMPT]
 
 
@@ -138,7 +133,7 @@ def _refresh(s, view, now):
     """Take a snapshot for a periodic view."""
     needs = s.cfg[NEEDS]
     for r in range(s.load.shape[0]):
-        view.load[r] = s.load[r]
+        change_load(view.load, view.level, r, s.load[r] - view.load[r])
         if needs & NEEDS_WORK:
             view.work[r] = _work_now(s, r, now)
         if needs & NEEDS_MATCH:
@@ -160,7 +155,7 @@ def _dispatch(s, view, route, i, now):
         r = 0
     rep = s.rep
     s.req[i, REPLICA] = r
-    s.load[r] += 1
+    change_load(s.load, s.level, r, 1)
     s.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT] - 1
     admissible = rep[r, N_WAITING] == 0 and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
     append_waiting(s, r, i)

@@ -13,6 +13,7 @@ from fastsim._jit import struct
 
 NEVER = 1 << 62  # event key of a replica that waits for nothing
 NONE = -1  # no request, no extent, no hold
+LEVELS = 64  # loads told apart by masks
 BITS = 62  # replicas a mask word holds: signed words stay positive, compiled and in plain Python
 
 # State.cfg
@@ -114,6 +115,7 @@ _FIELDS = {
     "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
     "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
     "load": "int64[::1]",  # [replicas], requests in flight
+    "level": "int64[:, ::1]",  # [LEVELS, words], masks of the replicas by load; the last one has all higher loads, too
     "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
     "heap": "int64[:, :, 2]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
     "heap_len": "int64[::1]",  # [replicas]

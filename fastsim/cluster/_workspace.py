@@ -91,6 +91,7 @@ def new_state(
         key=np.full(leaves, st.NEVER, np.int64),
         tree=_tournament(leaves),
         load=np.zeros(replicas, np.int64),
+        level=_levels(replicas, words),
         work=np.zeros(replicas, np.int64),
         # Four more than needed: rows a power of two apart would share a few sets of the processor's cache.
         heap=np.empty((replicas, min(cluster.seqs, n) + 4, 2), np.int64),
@@ -105,6 +106,14 @@ def new_state(
         lazy=np.zeros(words, np.int64),
         seen=np.zeros((pool["table"] if track == st.TRACK_PERIODIC else 1, 2), np.int64),
     )
+
+
+def _levels(replicas: int, words: int) -> np.ndarray:
+    """All replicas at load 0."""
+    level = np.zeros((st.LEVELS, words), np.int64)
+    for word in range(words):
+        level[0, word] = (1 << min(st.BITS, replicas - word * st.BITS)) - 1
+    return level
 
 
 def _pools() -> np.ndarray:

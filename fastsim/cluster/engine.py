@@ -34,6 +34,7 @@ from fastsim.cluster._kv import (
     start_path,
     take_blocks,
 )
+from fastsim.cluster._masks import change_load
 from fastsim.cluster._queues import append_running, prepend_waiting, remove_running, remove_waiting
 from fastsim.cluster._state import (
     ADMITTING,
@@ -500,4 +501,4 @@ def _finish(s, r, i):
     remove_running(s, r, i)
     release(s, r, i, req[i, PROMPT] + req[i, OUTPUT] - 1, False)
     rep[r, FINISHED] += 1
-    s.load[r] -= 1
+    change_load(s.load, s.level, r, -1)

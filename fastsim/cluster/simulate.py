@@ -157,10 +157,11 @@ def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
 def _new_view(state: Any, params: np.ndarray, rng: np.ndarray, *, private: bool) -> Any:
     replicas = len(state.load)
     return View(
-        load=np.zeros(replicas, np.int64) if private else state.load,
+        load=state.load.copy() if private else state.load,
+        level=state.level.copy() if private else state.level,
         work=np.zeros(replicas, np.int64),
-        best=np.zeros(state.mask.shape[1] // 2, np.int64),
-        prompt=np.zeros(2, np.int64),
+        best=np.zeros(state.level.shape[1], np.int64),
+        prompt=np.zeros(3, np.int64),
         params=params,
         memory=np.zeros(8, np.int64),
         rng=rng,

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from fastsim.cluster.routers.registry import router
-from fastsim.cluster.routers.view import least, least_of, match_share, smallest_and_largest
+from fastsim.cluster.routers.view import least, match_share, nearest, smallest_and_largest
 
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -30,14 +30,14 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @router("prefix_affinity", needs=["match"])
 def prefix_affinity(view, request):
     """Always the longest match; ties to the fewest requests in flight, then to the lowest index."""
-    return least_of(view.load, view.best)
+    return nearest(view)
 
 
 @router("affinity_threshold", needs=["match"], params=Threshold)
 def affinity_threshold(view, request):
     """The longest match if its share of the prompt is above theta, else the least loaded replica."""
-    if match_share(view.prompt) > view.params[0]:
-        return least_of(view.load, view.best)
+    if match_share(view) > view.params[0]:
+        return nearest(view)
     return least(view.load)
 
 
@@ -51,6 +51,6 @@ def cache_aware_guard(view, request):
     low, high = smallest_and_largest(view.load)
     if high - low > view.params[1] and high > view.params[2] * low:
         return least(view.load)
-    if match_share(view.prompt) > view.params[0]:
-        return least_of(view.load, view.best)
+    if match_share(view) > view.params[0]:
+        return nearest(view)
     return least(view.load)

@@ -70,7 +70,8 @@ def router(
     name : str
         How sweeps and commands call it. Registering a name again replaces it (in a notebook, say).
     needs : iterable of str, optional
-        "work" for ``view.work``, "match" for ``view.best`` and the matched tokens in ``view.prompt``.
+        "work" for ``view.work``; "match" for `match_tok`, `match_share` and `nearest` of
+        `fastsim.cluster.routers.view`.
     params : msgspec.Struct type, optional
         Typed parameters with defaults; ``view.params`` holds them as floats, in order.
 

@@ -1,22 +1,21 @@
 """What a router sees when a request arrives, and the choices policies are made of.
 
-A policy is ``policy(view, request) -> replica``. It reads only the view: how fresh the view is, and whether it knows
-of caches at all, is not the policy's business. `prompt_tok` and its kin make positions in ``view.prompt`` readable.
+A policy is ``policy(view, request) -> replica``. It reads only the view; how fresh that is, and whether it knows of
+caches at all, is not the policy's business.
 """
 
 from __future__ import annotations
 
 from fastsim._jit import define, kernel, struct
-from fastsim.cluster._index import lowest_bit
-from fastsim.cluster._state import BITS
 
 View = struct(
     "RouterView",
     {
         "load": "int64[::1]",  # [replicas], requests in flight
+        "level": "int64[:, ::1]",  # [LEVELS, words], the same as masks, see _masks.py
         "work": "int64[::1]",  # [replicas], tokens still to compute; only if the policy needs "work"
-        "best": "int64[::1]",  # [words], mask of the replicas with the longest match; only if it needs "match"
-        "prompt": "int64[::1]",  # matched tokens, prompt tokens
+        "prompt": "int64[::1]",  # what `match_tok`, `prompt_tok` and `nearest` give
+        "best": "int64[::1]",  # [words], scratch of the match
         "params": "float64[::1]",  # the policy's parameters, in the order of its spec
         "memory": "int64[::1]",  # [8], the policy's own, all 0 at the start
         "rng": "uint64[::1]",  # [4], the routing stream
@@ -24,6 +23,30 @@ View = struct(
 )
 SIGNATURE = "int64(RouterView, int64)"
 define("Route", f"FunctionType({SIGNATURE})")
+
+
+@kernel(inline="always")
+def match_tok(view):
+    """Tokens of the longest cached prefix of the prompt on any replica; needs "match"."""
+    return view.prompt[0]
+
+
+@kernel(inline="always")
+def prompt_tok(view):
+    """Tokens of the prompt."""
+    return view.prompt[1]
+
+
+@kernel(inline="always")
+def match_share(view):
+    """Share of the prompt that the longest match covers; needs "match"."""
+    return view.prompt[0] / view.prompt[1]
+
+
+@kernel(inline="always")
+def nearest(view):
+    """Replica with the longest match; ties to the fewest requests in flight, then the lowest index. Needs "match"."""
+    return view.prompt[2]
 
 
 @kernel
@@ -39,20 +62,6 @@ def least(values):
 
 
 @kernel
-def least_of(values, mask):
-    """As `least`, among the replicas in a mask."""
-    chosen = -1
-    for word in range(mask.shape[0]):
-        left = mask[word]
-        while left:
-            k = word * BITS + lowest_bit(left)
-            left &= left - 1
-            if chosen < 0 or values[k] < values[chosen]:
-                chosen = k
-    return chosen
-
-
-@kernel
 def smallest_and_largest(values):
     """Smallest and largest value."""
     low = values[0]
@@ -61,9 +70,3 @@ def smallest_and_largest(values):
         low = min(low, values[k])
         high = max(high, values[k])
     return low, high
-
-
-@kernel(inline="always")
-def match_share(prompt):
-    """Share of the prompt that the best replicas hold, from ``view.prompt``."""
-    return prompt[0] / prompt[1]

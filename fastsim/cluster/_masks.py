@@ -1,0 +1,67 @@
+"""Kernels of sets of replicas, kept as bit masks in words of 62 bits, and of the loads told apart by them."""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+from fastsim.cluster._state import BITS, LEVELS
+
+
+@kernel(inline="always")
+def lowest_bit(x):
+    """Place of the lowest 1 in a positive integer."""
+    place = 0
+    if x & 0xFFFFFFFF == 0:
+        x >>= 32
+        place = 32
+    if x & 0xFFFF == 0:
+        x >>= 16
+        place += 16
+    if x & 0xFF == 0:
+        x >>= 8
+        place += 8
+    if x & 0xF == 0:
+        x >>= 4
+        place += 4
+    if x & 3 == 0:
+        x >>= 2
+        place += 2
+    return place if x & 1 else place + 1
+
+
+@kernel(inline="always")
+def fill(mask, replicas):
+    """Put replicas 0 to `replicas` - 1 into a mask, and no others."""
+    for word in range(mask.shape[0]):
+        left = replicas - word * BITS
+        mask[word] = (1 << left) - 1 if left < BITS else (1 << BITS) - 1
+
+
+@kernel(inline="always")
+def change_load(load, level, r, change):
+    """Change the load of replica r, and its place among the levels."""
+    before = load[r]
+    after = before + change
+    load[r] = after
+    word = r // BITS
+    bit = 1 << (r - word * BITS)
+    level[min(before, LEVELS - 1), word] ^= bit
+    level[min(after, LEVELS - 1), word] ^= bit
+
+
+@kernel
+def least_loaded_of(load, level, mask):
+    """Least loaded replica of a mask that is not empty; ties to the lowest index."""
+    for at in range(LEVELS - 1):
+        for word in range(mask.shape[0]):
+            found = level[at, word] & mask[word]
+            if found:
+                return word * BITS + lowest_bit(found)
+    chosen = -1
+    for word in range(mask.shape[0]):
+        left = mask[word]
+        while left:
+            k = word * BITS + lowest_bit(left)
+            left &= left - 1
+            if chosen < 0 or load[k] < load[chosen]:
+                chosen = k
+    return chosen
