@@ -2,8 +2,9 @@
 
 from fastsim.workloads.generators import GENERATORS, make
 from fastsim.workloads.load import load
+from fastsim.workloads.prompts import from_prompts
 from fastsim.workloads.readers.registry import FORMATS
 from fastsim.workloads.summary import Finding, WorkloadSummary
 from fastsim.workloads.workload import Workload
 
-__all__ = ["FORMATS", "GENERATORS", "Finding", "Workload", "WorkloadSummary", "load", "make"]
+__all__ = ["FORMATS", "GENERATORS", "Finding", "Workload", "WorkloadSummary", "from_prompts", "load", "make"]
