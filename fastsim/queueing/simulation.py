@@ -1,0 +1,292 @@
+"""Ask a queueing question: servers behind a dispatcher, simulated until the answer is known well enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from numpy.typing import ArrayLike
+
+from fastsim.errors import InputError
+from fastsim.queueing import views
+from fastsim.queueing.arrivals import Arrivals
+from fastsim.queueing.expected import expected
+from fastsim.queueing.laws import Law
+from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
+from fastsim.queueing.run import RunResult, run_once
+from fastsim.queueing.spec import QueueSpec, make_spec
+from fastsim.queueing.warmup import Settled, default_requests, settle
+from fastsim.stats import StoppingRule
+
+__all__ = ["answer", "simulate"]
+
+
+def simulate(
+    servers: int = 1,
+    dispatcher: str = "random",
+    *,
+    utilisation: float | None = None,
+    rate: float | None = None,
+    size: str | Law | ArrayLike = "exponential",
+    arrivals: str | Arrivals | ArrayLike = "poisson",
+    discipline: str = "fcfs",
+    speeds: Sequence[float] | None = None,
+    d: int | None = None,
+    replacement: bool = True,
+    memory: bool = False,
+    cutoffs: Sequence[float] | None = None,
+    update: str = "live",
+    period: float = 0.0,
+    age: str = "constant",
+    dispatchers: int = 1,
+    add_own: bool = False,
+    allow_unstable: bool = False,
+    requests: int | None = None,
+    replications: int = 10,
+    warmup: int | None = None,
+    rel_half_width: float | None = None,
+    max_replications: int = 1000,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int = 1,
+    keep_samples: bool = False,
+    queue_lengths: bool = False,
+) -> QueueResult:
+    """Simulate servers behind a dispatcher and report steady-state times with confidence intervals.
+
+    Parameters
+    ----------
+    servers : int
+        N, 1 to a million.
+    dispatcher : str
+        A name in `fastsim.queueing.DISPATCHERS`.
+    utilisation : float, optional
+        Work offered over work that can be done, below 1. One of `utilisation` and `rate` is needed, unless
+        arrivals are timestamps.
+    rate : float, optional
+        Arrivals per time unit, over all servers.
+    size : str, Law or array_like
+        Law of the sizes (`fastsim.queueing.laws`), mean 1 unless told otherwise: ``"lognormal(cv=3)"``. An
+        array is drawn from, with replacement.
+    arrivals : str, Arrivals or array_like
+        ``"poisson"``, ``"renewal(cv=2)"``, ``"modulated(levels=(1, 3), stays=(50, 10))"``, or a trace's
+        timestamps.
+    discipline : {"fcfs", "ps"}
+        How a server treats its requests: in order of arrival, or all at once.
+    speeds : sequence of float, optional
+        Work each server does a time unit; 1 unless given.
+    d : int, optional
+        Servers that ``jsq_d``, ``lwl_d`` and ``sed_d`` look at; 2 unless given.
+    replacement : bool
+        Whether these are drawn with replacement.
+    memory : bool
+        Whether the best of them, after placing the request, is looked at again next time.
+    cutoffs : sequence of float, optional
+        N - 1 ascending sizes for ``sita``; equal loads unless given.
+    update : {"live", "periodic", "continuous", "individual", "own"}
+        What a dispatcher that reads queues knows: them as they are; a board refreshed every `period`; them as
+        they were some time ago (of mean `period`); what each server posts now and then (every `period` on
+        average); or only what it has sent itself and not heard back.
+    period : float
+        In the time unit of the sizes; 0 is live.
+    age : {"constant", "uniform", "exponential"}
+        Law of the age (continuous) or of the time between posts (individual); uniform on 0 to twice the mean.
+    dispatchers : int
+        Requests come to one of them at random; each has its own turn, memory, and counts (`update` own,
+        `add_own`).
+    add_own : bool
+        Whether a dispatcher adds what it has sent since to what is posted.
+    allow_unstable : bool
+        Simulate a load at or above capacity all the same, without quantiles.
+    requests : int, optional
+        Measured in each replication; by default long enough for the quantiles (`warmup.default_requests`).
+    replications : int
+        Independent runs.
+    warmup : int, optional
+        Requests left out at the start of each; by default found by pilot runs (`warmup.settle`).
+    rel_half_width : float, optional
+        Add replications until the mean and all quantiles up to 0.99 are known to this relative half-width, at
+        least 10 of them.
+    max_replications : int
+        Cap on those.
+    quantiles : sequence of float
+        Probabilities in (0, 1).
+    level : float
+        Of every interval by itself.
+    seed : int
+        Not negative. The same seed gives the same bits whatever `workers` is, and the same arrivals and sizes
+        whatever the dispatcher is.
+    workers : int
+        Threads.
+    keep_samples : bool
+        Keep all response times; quantiles are then exact order statistics, else within 0.2 % of them.
+    queue_lengths : bool
+        Also report how many requests a server holds.
+
+    Returns
+    -------
+    QueueResult
+        Times in the unit of the sizes: mean service times, unless the sizes have another mean.
+
+    Raises
+    ------
+    InputError
+        For anything out of its range, before anything runs.
+    """
+    spec = make_spec(
+        servers,
+        dispatcher,
+        utilisation=utilisation,
+        rate=rate,
+        size=size,
+        arrivals=arrivals,
+        discipline=discipline,
+        speeds=speeds,
+        d=d,
+        replacement=replacement,
+        memory=memory,
+        cutoffs=cutoffs,
+        update=update,
+        period=period,
+        age=age,
+        dispatchers=dispatchers,
+        add_own=add_own,
+        allow_unstable=allow_unstable,
+    )
+    return answer(
+        spec,
+        requests=requests,
+        replications=replications,
+        warmup=warmup,
+        rel_half_width=rel_half_width,
+        max_replications=max_replications,
+        quantiles=quantiles,
+        level=level,
+        seed=seed,
+        workers=workers,
+        keep_samples=keep_samples,
+        queue_lengths=queue_lengths,
+    )
+
+
+def answer(
+    spec: QueueSpec,
+    *,
+    requests: int | None = None,
+    replications: int = 10,
+    warmup: int | None = None,
+    rel_half_width: float | None = None,
+    max_replications: int = 1000,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int = 1,
+    keep_samples: bool = False,
+    queue_lengths: bool = False,
+) -> QueueResult:
+    """Simulate a checked question; see `simulate` for the parameters."""
+    ps = tuple(quantiles)
+    rule = _check(ps, requests, replications, warmup, rel_half_width, max_replications, level, seed, workers)
+    planned = default_requests(spec, ps) if requests is None else requests
+    settled = Settled(0, True, spec.stable) if warmup is not None else settle(spec, seed, planned)
+    left_out = settled.warmup if warmup is None else warmup
+    measured = _fit_to_trace(spec, left_out, planned, requests is not None)
+
+    def replicate(r: int) -> RunResult:
+        return run_once(
+            spec,
+            seed,
+            r,
+            warmup=left_out,
+            requests=measured,
+            ps=ps,
+            keep_samples=keep_samples,
+            queue_lengths=queue_lengths,
+        )
+
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(replicate, range(rule.start if rel_half_width else replications)))
+        reached = None
+        while rel_half_width is not None:
+            reached, more = _decide(rule, results, ps)
+            if not more:
+                break
+            results += pool.map(replicate, range(len(results), len(results) + more))
+    return summarise_runs(
+        spec,
+        results,
+        ps,
+        stable=settled.stable,
+        requests=measured,
+        warmup=left_out,
+        level=level,
+        theory=expected(spec, ps),
+        reached=reached,
+        notes=_notes(spec, settled, results),
+    )
+
+
+def _decide(rule: StoppingRule, results: Sequence[RunResult], ps: Iterable[float]) -> tuple[bool, int]:
+    """Whether all that counts is known well enough, and how many replications to add."""
+    shown = [p for p in ps if p <= 0.99]
+    runs = per_replication(results, shown)
+    names = ["response_mean", *(f"response_{label(p)}" for p in shown)]
+    decisions = [rule.decide(runs[name]) for name in names]
+    return all(d.reached for d in decisions), max(d.more for d in decisions)
+
+
+def _fit_to_trace(spec: QueueSpec, warmup: int, requests: int, insisted: bool) -> int:
+    """Requests to measure: a trace has only so many."""
+    count = spec.arrivals.count
+    if count is None or warmup + requests <= count:
+        return requests
+    if insisted or warmup >= count:
+        raise InputError(f"warmup and requests are {warmup} and {requests}; the trace has {count} arrivals")
+    return count - warmup
+
+
+def _check(
+    ps: tuple[float, ...],
+    requests: int | None,
+    replications: int,
+    warmup: int | None,
+    rel_half_width: float | None,
+    max_replications: int,
+    level: float,
+    seed: int,
+    workers: int,
+) -> StoppingRule:
+    for p in ps:
+        if not 0.0 < p < 1.0:
+            raise InputError(f"quantiles holds {p}; each must lie in (0, 1)")
+    for name, value in (
+        ("requests", requests if requests is not None else 1),
+        ("replications", replications),
+        ("workers", workers),
+    ):
+        if value < 1:
+            raise InputError(f"{name} is {value}; at least 1 is needed")
+    for name, value in (("warmup", warmup or 0), ("seed", seed)):
+        if value < 0:
+            raise InputError(f"{name} is {value}; it must not be negative")
+    width = 0.02 if rel_half_width is None else rel_half_width
+    if rel_half_width is None:
+        return StoppingRule(width, level)
+    return StoppingRule(width, level, start=min(10, max_replications), maximum=max_replications)
+
+
+def _notes(spec: QueueSpec, settled: Settled, results: Sequence[RunResult]) -> list[str]:
+    notes = []
+    if not settled.stable:
+        notes.append("the load is at or above capacity: there is no steady state, and no quantile of one")
+    if not settled.long_enough:
+        notes.append("the runs had not settled after half of their length; ask for more requests")
+    blind = spec.dispatcher.rule == views.GIVEN and spec.dispatcher.name != "sita"
+    if spec.discipline == "fcfs" and math.isinf(spec.size.second_moment) and (blind or spec.servers == 1):
+        notes.append("sizes have infinite variance: the mean wait is infinite, only quantiles mean anything")
+    unfinished = sum(r.unfinished for r in results)
+    if unfinished:
+        notes.append(f"{unfinished} requests had not left when the runs ended and are not counted")
+    return notes

@@ -1,0 +1,154 @@
+"""How much of the start of a run to leave out, and whether the run has a steady state at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsim.queueing import views
+from fastsim.queueing.run import Run
+from fastsim.queueing.spec import QueueSpec
+from fastsim.stats import backlog_score, common_warmup, point_is_stable, run_length
+
+Array = NDArray[np.float64]
+
+_POINTS = 20_000  # of the averaged curve that MSER-5 looks at
+_PILOT_MAX = 1_000_000  # requests of a pilot, unless the floor alone asks for more
+_PILOTS_REQUESTS = 10_000_000  # of all pilots together, or of the only one
+_DRIFT_RUNS, _DRIFT_REQUESTS = 5, 100_000  # to see whether work piles up
+_FLOOR_MAX = 20_000_000
+_REQUESTS_MAX = 5_000_000  # by default
+_VARIABILITY_MAX = 100.0  # an infinite variance has no memory to plan by
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What pilot runs say.
+
+    Attributes
+    ----------
+    warmup : int
+        Requests to leave out.
+    long_enough : bool
+        Whether the pilots settled within half of their length.
+    stable : bool
+        Whether they show no overload.
+    """
+
+    warmup: int
+    long_enough: bool
+    stable: bool
+
+
+def default_requests(spec: QueueSpec, ps: tuple[float, ...]) -> int:
+    """Requests to measure in each replication so that the quantiles' bias does not spoil the coverage.
+
+    `fastsim.stats.run_length` for the highest quantile up to 0.99, at most 5 million, but at least as many
+    as are left out before them (`least_warmup`); of a trace all.
+    """
+    if spec.arrivals.count is not None:
+        return spec.arrivals.count
+    if not spec.stable:
+        return 100_000
+    top = max((p for p in ps if p <= 0.99), default=0.95)
+    memory = run_length(max(0.5, top), spec.utilisation, min(spec.variability, _VARIABILITY_MAX))
+    return max(min(memory, _REQUESTS_MAX), least_warmup(spec))
+
+
+def least_warmup(spec: QueueSpec) -> int:
+    """Requests that a queue needs to forget that it began empty, by its relaxation time.
+
+    Returns
+    -------
+    int
+        Arrivals in v / (k (1 - rho)^2) + 10 / (1 - rho) + 20 T mean service times, at most 20 million: v the
+        variability (c_a^2 + c_s^2) / 2, k the number of servers if the dispatcher pools them (it looks at
+        all, as they are), else 1, T the age of what it knows.
+
+    Notes
+    -----
+    Time constants: Whitt, "Planning queueing simulations for heavy traffic", Management Science 35(11), 1989.
+    A floor: pilot runs may say more.
+    """
+    if not spec.stable:
+        return 0
+    slack = 1.0 - spec.utilisation
+    pooled = spec.dispatcher.rule in (views.FULL, views.IDLE) and spec.update == "live"
+    variability = max(1.0, min(spec.variability, _VARIABILITY_MAX))
+    time = variability / (slack**2 * (spec.servers if pooled else 1)) + 10.0 / slack
+    time = time * spec.size.mean / float(spec.speeds.mean()) + 20.0 * spec.period
+    return min(math.ceil(time * spec.arrivals.rate), _FLOOR_MAX)
+
+
+def settle(spec: QueueSpec, seed: int, requests: int) -> Settled:
+    """Run pilots and see when their averaged response times settle (MSER-5).
+
+    Parameters
+    ----------
+    spec : QueueSpec
+        The question.
+    seed : int
+        Pilots are the beginnings of replications 0, 1, ...
+    requests : int
+        Planned a replication.
+    """
+    if not spec.stable:
+        return Settled(0, True, False)
+    floor = least_warmup(spec)
+    length = max(min(requests + floor, _PILOT_MAX), 2 * floor)
+    if spec.arrivals.count is not None:
+        length = min(length, spec.arrivals.count)
+    pilots = max(1, min(5, _PILOTS_REQUESTS // length))
+    step = max(1, length // _POINTS)
+    curves = [averaged(spec, seed, r, length, step) for r in range(pilots)]
+    stable = spec.equal_speeds or _keeps_up(spec, seed, min(length, _DRIFT_REQUESTS))
+    if min(c.size for c in curves) < 10:
+        return Settled(floor, True, stable)
+    found = common_warmup([curves])
+    return Settled(max(floor, found.requests * step), found.long_enough, stable)
+
+
+def averaged(spec: QueueSpec, seed: int, replicate: int, length: int, step: int) -> Array:
+    """Response times of the first `length` requests, averaged over every `step`, in order of arrival.
+
+    Under processor sharing in order of departure, and without those that have not left by the last arrival.
+    """
+    means, rest = [], np.empty(0)
+    for response in _responses(Run(spec, seed, replicate), length):
+        rest = np.append(rest, response)
+        whole = rest.size // step
+        means.append(rest[: whole * step].reshape(whole, step).mean(axis=1))
+        rest = rest[whole * step :]
+    return np.concatenate(means)
+
+
+def _keeps_up(spec: QueueSpec, seed: int, length: int) -> bool:
+    """Whether the work does not pile up: a dispatcher may starve fast servers where slow ones overflow."""
+    scores = []
+    for r in range(_DRIFT_RUNS):
+        run = Run(spec, seed, r)
+        at, done = np.empty(length), np.full(length, math.inf)
+        start = 0
+        for now in run.stretches(length):
+            at[start : start + now.at.size] = now.at
+            start += now.at.size
+            if spec.discipline == "fcfs":
+                done[start - now.at.size : start] = now.at + now.wait + now.work
+            else:
+                serial, delay, need = run.departed()
+                done[serial] = at[serial] + delay + need
+        scores.append(backlog_score(at, done))
+    return point_is_stable(scores)
+
+
+def _responses(run: Run, length: int) -> Iterator[Array]:
+    for now in run.stretches(length):
+        if run.spec.discipline == "fcfs":
+            yield now.wait + now.work
+        else:
+            _, delay, need = run.departed()
+            yield delay + need
