@@ -11,7 +11,7 @@ from fastsim.errors import InputError
 from fastsim.sweep import parse, read, run
 from fastsim.sweep.experiments import experiment
 from fastsim.sweep.parts import RunClosed, open_run, schema, survey
-from fastsim.sweep.runner import all_keys
+from fastsim.sweep.points import all_keys
 from tests.fake_experiment import FAKE
 
 DOCUMENT = {

@@ -6,6 +6,7 @@ import pytest
 
 from fastsim.errors import InputError
 from fastsim.sweep import load, parse
+from fastsim.sweep.params import text
 from fastsim.sweep.points import batches, blocks, point_key, points
 
 FAKE = "tests.fake_experiment:FAKE"
@@ -115,7 +116,7 @@ def test_workloads_are_shared_by_policies_and_by_nothing_else():
 
 def test_a_point_is_known_by_its_content_alone():
     sweep, longer = parse(DOCUMENT), parse(document(sweep__seeds=9, grid__rate_rps=[1.0]))
-    cell = longer.cells()[0]
+    cell = text(longer.cells()[0])
     assert point_key(sweep, cell, 2) == point_key(longer, cell, 2)
     keys = {
         point_key(sweep, cell, 2),

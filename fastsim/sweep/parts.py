@@ -15,6 +15,7 @@ from publishing anything more, at one instant.
 from __future__ import annotations
 
 import fcntl
+import functools
 import io
 import os
 import shutil
@@ -157,6 +158,7 @@ def read_manifest(folder: Path) -> Sweep:
         raise InputError(f"{folder / MANIFEST} is damaged ({error}); run the sweep again") from None
 
 
+@functools.cache
 def schema(what: Experiment) -> pa.Schema:
     """Columns and types of a part, the only ones for writing and reading."""
     import pyarrow as pa

@@ -19,6 +19,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     params : dict
         Full parameters.
+    text : str
+        Those that decide the result, as canonical text.
     replicate : int
         Number of the replication, from 0.
     key : str
@@ -28,6 +30,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     params: Params
+    text: str
     replicate: int
     key: str
     workload: str
@@ -52,21 +55,29 @@ def blocks(sweep: Sweep) -> list[Block]:
 
 def points(sweep: Sweep, block: Block, replicates: Iterable[int]) -> list[Point]:
     """A block's points, replicate by replicate, so that neighbours share a workload."""
+    texts = [P.text(cell) for cell in block.cells]
     return [
         Point(
             params=cell,
+            text=text,
             replicate=replicate,
-            key=point_key(sweep, cell, replicate),
+            key=point_key(sweep, text, replicate),
             workload=P.digest([sweep.experiment, block.workload, sweep.seed, replicate]),
         )
         for replicate in replicates
-        for cell in block.cells
+        for cell, text in zip(block.cells, texts, strict=True)
     ]
 
 
-def point_key(sweep: Sweep, cell: Params, replicate: int) -> str:
-    """Name of the part that holds a cell's replicate."""
-    return P.digest([sweep.experiment, P.identity(cell), sweep.seed, replicate, sweep.code_version])
+def point_key(sweep: Sweep, text: str, replicate: int) -> str:
+    """Name of the part that holds a replicate of the cell with that text."""
+    return P.digest([sweep.experiment, text, sweep.seed, replicate, sweep.code_version])
+
+
+def all_keys(sweep: Sweep) -> list[str]:
+    """Keys of every point a sweep may come to hold, cell by cell."""
+    texts = [P.text(cell) for cell in sweep.cells()]
+    return [point_key(sweep, text, replicate) for text in texts for replicate in range(sweep.seeds)]
 
 
 def batches(todo: Sequence[Point], jobs: int) -> Iterator[list[Point]]:

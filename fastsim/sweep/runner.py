@@ -13,7 +13,7 @@ from fastsim.errors import InputError
 from fastsim.sweep import backends, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
-from fastsim.sweep.points import Block, Point, batches, blocks, point_key, points
+from fastsim.sweep.points import Block, Point, all_keys, batches, blocks, points
 from fastsim.sweep.spec import Sweep
 from fastsim.sweep.work import Outcome, Task, work
 
@@ -225,11 +225,6 @@ class _Run:
         flat = P.flatten(P.identity(point.params))
         axes = dict.fromkeys(axis for grid in self.sweep.grids for axis in grid.axes)
         return ", ".join([*(f"{axis}={flat.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
-
-
-def all_keys(sweep: Sweep) -> list[str]:
-    """Keys of every point a sweep may come to hold, cell by cell."""
-    return [point_key(sweep, cell, replicate) for cell in sweep.cells() for replicate in range(sweep.seeds)]
 
 
 def _bar(show: bool, found: int) -> Any:

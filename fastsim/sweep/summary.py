@@ -13,8 +13,7 @@ from fastsim.sweep import params as P
 from fastsim.sweep import parts, stopping
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.params import Params
-from fastsim.sweep.points import blocks
-from fastsim.sweep.runner import all_keys
+from fastsim.sweep.points import all_keys, blocks
 from fastsim.sweep.spec import Grid, Sweep
 
 if TYPE_CHECKING:

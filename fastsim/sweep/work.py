@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastsim.errors import InputError
-from fastsim.sweep import params as P
 from fastsim.sweep.experiments import experiment
 from fastsim.sweep.parts import RunClosed, Writer, encode
 from fastsim.sweep.points import Point
@@ -106,7 +105,7 @@ def _part(task: Task, point: Point) -> bytes:
         "point": point.key,
         "seed": task.seed,
         "replicate": point.replicate,
-        "params": P.text(point.params),
+        "params": point.text,
     }
     return encode(what, identity, row)
 

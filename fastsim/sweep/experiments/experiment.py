@@ -35,7 +35,7 @@ class Metric:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Experiment:
     """A thing that can be swept: parameters in, a row out.
 
