@@ -58,7 +58,7 @@ class Struct:
 
 
 def make_struct(name: str, fields: dict[str, Any], rows: dict[str, int]) -> type[Struct]:
-    """Make a class of structs; `fields` maps names to numba array types, `rows` some of them to a row's length."""
+    """Make a class of structs, given its numba array types and the row lengths that are fixed, by field."""
     for field, array_type in fields.items():
         if not isinstance(array_type, types.Array) or array_type.layout != "C":
             raise TypeError(f"{name}.{field} must be a C-contiguous array type, not {array_type}")
@@ -113,7 +113,7 @@ def _read(context: Any, builder: Any, typ: StructType, value: Any, attr: str) ->
 
 
 def _fix_row(context: Any, builder: Any, array_type: Any, array: Any, row: int) -> Any:
-    """Put a row's length into an array as a constant: a place in it is a shift then, not a load and a product."""
+    """Make a row's length a constant: a place in it is then a shift away, not a load and a product."""
     wrapped = context.make_array(array_type)(context, builder, array)
     last = array_type.ndim - 1
     length = ir.Constant(ir.IntType(64), row)

@@ -1,8 +1,8 @@
-"""Kernels of the requests that decode on a replica: who finishes next, and how many blocks a run of steps needs.
+"""Kernels of the requests that decode on a replica: who finishes next, and how many blocks a run needs.
 
-All decoding requests get one token in every step, so they are told apart by two numbers only: the tick (decode
-steps the replica has made) after which each is done, kept in a heap, and the tick, modulo the block size, at
-which each needs a new block, kept as counts.
+All decoding requests get one token in every step, so they are told apart by two numbers only: the tick
+(decode steps the replica has made) after which each is done, kept in a heap, and the tick, modulo the block
+size, at which each needs a new block, kept as counts.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def blocks_needed(s, r, begin, end):
 
 @kernel
 def steps_that_fit(s, r, free, most):
-    """How many steps after the one at the present tick, `most` at the most, the given free blocks last for."""
+    """Steps after the one at the present tick, at most `most`, for which the free blocks last."""
     decoding = s.rep[r, DECODING]
     block = s.cfg[BLOCK]
     if s.cfg[RESERVE] or decoding * (most + block) <= free * block:
@@ -234,7 +234,7 @@ def pass_ticks(s, r, steps):
 
 @kernel
 def steps_before_shared_block(s, r, most):
-    """Longest run, `most` at the most, in which no step but the first fills a block that others may look up."""
+    """Longest run, at most `most`, in which only the first step may fill a block that others look up."""
     block = s.cfg[BLOCK]
     i = s.rep[r, SHARERS]
     while i != NONE:

@@ -1,8 +1,9 @@
 """Kernels of the index a router matches prompts against: which replicas hold which run, as bit masks.
 
-For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its start, so
-that one walk down a prompt's runs matches all replicas at once. The masks follow the caches at once (live view), and
-how large a part is, the caches tell; or both are taken from the caches at every refresh (periodic view).
+For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its
+start, so that one walk down a prompt's runs matches all replicas at once. The masks follow the caches at
+once (live view), and how large a part is, the caches tell; or both are taken from the caches at every
+refresh (periodic view).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fastsim.cluster._table import get, put
 
 @kernel
 def coverage(s, first):
-    """Blocks held without a gap from a run's start, by the copies in the list that starts at extent `first`."""
+    """Blocks held without a gap from a run's start, by the copies listed from extent `first` on."""
     ext = s.ext
     if first == NONE:
         return 0

@@ -1,9 +1,10 @@
 """Kernels of a replica's KV blocks, kept as extents: vLLM V1's block pool without touching single blocks.
 
-An extent is a stretch of blocks of one run in one copy, all held by equally many requests. Extents nobody holds
-stand in the replica's LRU queue, the deepest of a request first; eviction takes blocks from the first extent's deep
-end, which is the order in which vLLM frees and pops them. A request's unshared blocks are a mere count until it
-ends or is preempted. Equal blocks computed twice are two copies; a lookup takes the copy registered first.
+An extent is a stretch of blocks of one run in one copy, all held by equally many requests. Extents nobody
+holds stand in the replica's LRU queue, the deepest of a request first; eviction takes blocks from the first
+extent's deep end, which is the order in which vLLM frees and pops them. A request's unshared blocks are a
+mere count until it ends or is preempted. Equal blocks computed twice are two copies; a lookup takes the copy
+registered first.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ from fastsim.cluster._state import (
 )
 from fastsim.cluster._table import drop, find_slot, get, put
 
-
-# --- extents and holds ---------------------------------------------------------------------------------------
+# --- extents and holds --------------------------------------------------------------------------------------
 
 
 @kernel
@@ -65,8 +65,8 @@ def check_pools(s, running):
 
     Nothing has changed yet then: the run can go on with larger pools.
 
-    An event makes at most an extent for each request that leaves, two for each piece a request hits, and one for each
-    run on its path; `hits` has rows for the longest path. Admissions ask again, one by one.
+    An event makes at most an extent for each request that leaves, two for each piece a request hits, and one
+    for each run on its path; `hits` has rows for the longest path. Admissions ask again, one by one.
     """
     pool = s.pool
     most = 3 * (running + s.hits.shape[0])
@@ -127,7 +127,7 @@ def _hold(s, i, e, start):
     s.req[i, HOLDS] = h
 
 
-# --- the LRU queue -------------------------------------------------------------------------------------------
+# --- the LRU queue ------------------------------------------------------------------------------------------
 
 
 @kernel(inline="always")
@@ -146,7 +146,7 @@ def _lru_append(s, r, e):
 
 @kernel(inline="always")
 def _lru_remove(s, r, e):
-    """Take an extent out of the queue; the first one's LRU_PREV is not kept, which spares a cache miss an eviction."""
+    """Take an extent out of the queue; the first one's LRU_PREV is not kept, which spares a cache miss."""
     ext = s.ext
     after = ext[e, LRU_NEXT]
     if s.rep[r, LRU_FIRST] == e:
@@ -163,7 +163,7 @@ def _lru_remove(s, r, e):
     s.rep[r, FREE] -= ext[e, END] - ext[e, START]
 
 
-# --- copies of a run -----------------------------------------------------------------------------------------
+# --- copies of a run ----------------------------------------------------------------------------------------
 
 
 @kernel
@@ -235,12 +235,12 @@ def _split(s, r, e, at):
     return lower
 
 
-# --- what the scheduler asks for -----------------------------------------------------------------------------
+# --- what the scheduler asks for ----------------------------------------------------------------------------
 
 
 @kernel
 def take_blocks(s, r, n):
-    """Allocate n of the replica's free blocks: blank ones first, then evict. The caller knows there are enough."""
+    """Allocate n of the replica's free blocks, of which it has enough: blank ones first, then evict."""
     rep = s.rep
     rep[r, FREE] -= n
     blank = rep[r, BLANK]
@@ -261,21 +261,29 @@ def _evict(s, r, n):
         size = ext[e, END] - ext[e, START]
         key = ext[e, KEY]
         if size > n and s.cfg[WHOLE] == 0:
+            was_whole = key != NONE and _reaches_end(s, e)
             ext[e, END] -= n
             rep[r, EVICTED] += n
-            n = 0
-        else:
-            rep[r, FREE] += size  # which removing it takes off again
-            _lru_remove(s, r, e)
-            rep[r, EVICTED] += size
-            if size > n:
-                rep[r, BLANK] += size - n
-            n -= size
-            if key != NONE:
-                _remove_copy(s, e)
-            _free_extent(s, e)
+            if was_whole:  # of a run held in part, the masks do not tell how much
+                _changed(s, key)
+            return
+        rep[r, FREE] += size  # which removing it takes off again
+        _lru_remove(s, r, e)
+        rep[r, EVICTED] += size
+        if size > n:
+            rep[r, BLANK] += size - n
+        n -= size
         if key != NONE:
+            _remove_copy(s, e)
             _changed(s, key)
+        _free_extent(s, e)
+
+
+@kernel(inline="always")
+def _reaches_end(s, e):
+    """Whether an extent holds the last block of its run; true for a request's own blocks."""
+    run = s.ext[e, KEY] // s.cfg[REPLICAS]
+    return run >= s.cfg[RUNS] or s.ext[e, END] == s.run_len[run]
 
 
 @kernel
@@ -414,7 +422,7 @@ def register(s, r, i, begin, end):
 
 @kernel
 def _register_whole(s, r, i, end):
-    """As `register`, but segments become visible only when whole, and only if the replica holds no copy yet."""
+    """As `register`, but a segment becomes visible only when whole, and only if there is no copy yet."""
     req = s.req
     end = min(end, req[i, SHARED])
     while req[i, CURSOR_BLK] < end:
@@ -434,7 +442,7 @@ def _register_whole(s, r, i, end):
 
 @kernel
 def add_own_extent(s, r, i, begin, end, keep_for_request):
-    """Let go of request i's own blocks [begin, end) of its unshared run: cached, though only i could use them."""
+    """Let go of request i's own blocks [begin, end): they stay cached, though only i could use them."""
     key = NONE
     if keep_for_request:
         key = (s.cfg[RUNS] + i) * s.cfg[REPLICAS] + r

@@ -1,7 +1,8 @@
 """The event loop: arrivals, the router's view, and the replicas' next events in a tournament tree.
 
-At one instant all steps that end come first, then the router's refresh, then arrivals in file order, then the steps
-that start. An event's key is 2 ps for an end and 2 ps + 1 for a start, so that comparing integers gives this order.
+At one instant all steps that end come first, then the router's refresh, then arrivals in file order, then
+the steps that start. An event's key is 2 ps for an end and 2 ps + 1 for a start, so that comparing integers
+gives this order.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from fastsim.cluster._state import (
     NEEDS_WORK,
     NEVER,
     NEXT_REQUEST,
+    NO_FAULT,
     OUTPUT,
     PATH,
     PERIOD_PS,
@@ -39,6 +41,7 @@ from fastsim.cluster._state import (
     REFRESHED,
     REPLICA,
     RUN,
+    SERVING,
     SHARED,
     STEPS,
     TAKEN,
@@ -48,8 +51,10 @@ from fastsim.cluster._state import (
 )
 from fastsim.cluster._step_time import steps_until
 
+_FAR = (NEVER >> 1) - 1  # an instant after all others
 
-# --- the tournament ------------------------------------------------------------------------------------------
+
+# --- the tournament -----------------------------------------------------------------------------------------
 
 
 @kernel(inline="always")
@@ -67,12 +72,12 @@ def _replay(s, r):
         tree[at] = winner
 
 
-# --- what the router sees ------------------------------------------------------------------------------------
+# --- what the router sees -----------------------------------------------------------------------------------
 
 
 @kernel
 def _catch_up(s, r, now):
-    """Take the blocks of all steps of replica r's run that have started before `now`; returns whether any was due."""
+    """Take the blocks of all steps of replica r's run that started before `now`; returns if any was due."""
     if s.rep[r, KIND] != RUN:
         return False
     steps = engine.boundary_from(s, r, now)
@@ -101,10 +106,10 @@ def _match(s, i, best):
 
 @kernel
 def _nearest(s, view, i, now):
-    """The least loaded of the replicas with the longest match of request i's prompt; returns it and the match in blocks.
+    """Find the least loaded of the replicas with the longest match; returns it and the match in blocks.
 
-    In a live view the masks may show too much, as runs under way take their blocks late, but never too little. So the
-    replica found is brought up to now; if it has kept its match, nobody has a longer one.
+    In a live view the masks may show too much, as runs under way take their blocks late, but never too
+    little. So the replica found is brought up to now; if it has kept its match, nobody has a longer one.
     """
     while True:
         blocks = _match(s, i, view.best)
@@ -142,17 +147,12 @@ def _refresh(s, view, now):
         rebuild(s)
 
 
-# --- events --------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------
 
 
 @kernel
-def _dispatch(s, view, route, i, now):
-    """Route request i and put it into its replica's queue."""
-    _look(s, view, i, now)
-    r = route(view, i)
-    if r < 0 or r >= s.load.shape[0]:
-        s.pool[FAULT] = BAD_ROUTE
-        r = 0
+def _arrive(s, r, i, now):
+    """Put request i into the queue of replica r."""
     rep = s.rep
     s.req[i, REPLICA] = r
     change_load(s.load, s.level, r, 1)
@@ -164,10 +164,8 @@ def _dispatch(s, view, route, i, now):
             rep[r, PS] = now
             rep[r, FS] = 0
         s.key[r] = 2 * now + 1
-        _replay(s, r)
     elif rep[r, KIND] == RUN and admissible and rep[r, DECODING] < s.cfg[BUDGET]:
         engine.shorten(s, r, now)
-        _replay(s, r)
 
 
 @kernel
@@ -181,13 +179,11 @@ def _pass_event(s, r, limit):
         engine.end(s, r)
         if rep[r, N_RUNNING] == 0 and rep[r, N_WAITING] == 0:
             s.key[r] = NEVER
-        else:
-            s.key[r] = 2 * rep[r, PS] + 1
-            if rep[r, PS] < limit:
-                engine.start(s, r)
-    else:
-        engine.start(s, r)
-    _replay(s, r)
+            return
+        s.key[r] = 2 * rep[r, PS] + 1
+        if rep[r, PS] >= limit:
+            return
+    engine.start(s, r)
 
 
 @kernel(signature="int64(State, RouterView, Route)")
@@ -200,8 +196,8 @@ def run(s, view, route):
     period = s.cfg[PERIOD_PS]
     pool = s.pool
     i = pool[NEXT_REQUEST]
-    while pool[FAULT] == 0:
-        limit = (NEVER >> 1) - 1  # when the next thing happens that is no replica's event
+    while pool[FAULT] == NO_FAULT:
+        limit = _FAR  # when the next thing happens that is no replica's event
         refresh = False
         if i < n:
             limit = s.req[i, ARRIVAL]
@@ -209,16 +205,73 @@ def run(s, view, route):
                 limit = limit // period * period
                 refresh = True
         r = s.tree[1]
-        while s.key[r] <= 2 * limit and pool[FAULT] == 0:
+        while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
             _pass_event(s, r, limit)
+            _replay(s, r)
             r = s.tree[1]
-        if i == n or pool[FAULT] != 0:
+        if i == n or pool[FAULT] != NO_FAULT:
             break
         if refresh:
             _refresh(s, view, limit)
             pool[REFRESHED] = limit
         else:
-            _dispatch(s, view, route, i, limit)
+            _look(s, view, i, limit)
+            r = _routed(s, view, route, i)
+            _arrive(s, r, i, limit)
+            _replay(s, r)
             i += 1
     pool[NEXT_REQUEST] = i
+    return pool[FAULT]
+
+
+@kernel(inline="always")
+def _routed(s, view, route, i):
+    """The policy's choice for request i; a fault is noted if there is no such replica."""
+    r = route(view, i)
+    if r < 0 or r >= s.load.shape[0]:
+        s.pool[FAULT] = BAD_ROUTE
+        r = 0
+    return r
+
+
+@kernel(signature="int64(State, RouterView, Route)")
+def route_blindly(s, view, route):
+    """Route all requests by a policy that looks at nothing; returns the fault."""
+    for i in range(s.req.shape[0]):
+        s.req[i, REPLICA] = _routed(s, view, route, i)
+    return s.pool[FAULT]
+
+
+@kernel
+def run_apart(s, order):
+    """As `run`, with all requests routed: replicas nobody looks at are served one after the other.
+
+    Parameters
+    ----------
+    s : State
+    order : int64[n]
+        Requests by replica, then by arrival. So a replica's state stays in the processor's cache, however
+        many there are.
+    """
+    n = s.req.shape[0]
+    pool = s.pool
+    at = pool[NEXT_REQUEST]
+    r = pool[SERVING]
+    while pool[FAULT] == NO_FAULT:
+        limit = _FAR
+        if at < n and s.req[order[at], REPLICA] == r:
+            limit = s.req[order[at], ARRIVAL]
+        while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
+            _pass_event(s, r, limit)
+        if pool[FAULT] != NO_FAULT:
+            break
+        if limit < _FAR:
+            _arrive(s, r, order[at], limit)
+            at += 1
+        elif at < n:
+            r = s.req[order[at], REPLICA]
+        else:
+            break
+    pool[NEXT_REQUEST] = at
+    pool[SERVING] = r
     return pool[FAULT]

@@ -1,6 +1,7 @@
-"""Kernels of a replica's two lists of requests: the running list, in order of admission, and the waiting queue.
+"""Kernels of a replica's two lists of requests: the running list and the waiting queue.
 
-Both are doubly linked through the requests' rows. A request is in one of them at a time.
+The running list is in order of admission. Both are doubly linked through the requests' rows; a request is in
+one of them at a time.
 """
 
 from __future__ import annotations

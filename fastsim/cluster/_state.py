@@ -86,7 +86,8 @@ COPY_NEXT = 6  # next extent of the same key, in the order of registration
 LOWER = 7  # the part split off its lower end last
 N_EXT = 8  # eight integers: one cache line
 
-# State.hold: a request holds extents from `HOLD_EXT` down its LOWER chain to the one that starts at HOLD_START
+# State.hold: a request holds extents from `HOLD_EXT` down its LOWER chain to the one that starts at
+# HOLD_START
 HOLD_EXT, HOLD_START, HOLD_NEXT = 0, 1, 2
 
 # State.pool
@@ -94,12 +95,9 @@ EXT_TOP, EXT_FREE, EXT_LIVE = 0, 1, 2  # rows ever used, head of the free list, 
 HOLD_TOP, HOLD_FREE, HOLD_LIVE = 3, 4, 5
 TABLE_USED = 6
 FAULT = 7  # why the run stopped, values below
-NEXT_REQUEST, REFRESHED, EVENTS = (
-    8,
-    9,
-    10,
-)  # where to go on: next arrival, instant of the last refresh, events so far
-N_POOL = 11
+# where to go on: next arrival, instant of the last refresh, replica being served; events so far
+NEXT_REQUEST, REFRESHED, SERVING, EVENTS = 8, 9, 10, 11
+N_POOL = 12
 NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS, BAD_ROUTE = 0, 1, 2, 3, 4, 5
 
 
@@ -115,7 +113,8 @@ _FIELDS = {
     "key": "int64[::1]",  # [leaves], next event: 2 ps for a step's end, 2 ps + 1 for a step's start
     "tree": "int64[::1]",  # [2 * leaves], tournament over `key`: the winner is tree[1]
     "load": "int64[::1]",  # [replicas], requests in flight
-    "level": "int64[:, ::1]",  # [LEVELS, words], masks of the replicas by load; the last one has all higher loads, too
+    # [LEVELS, words], masks of the replicas by load; the last one has all higher loads, too
+    "level": "int64[:, ::1]",
     "work": "int64[::1]",  # [replicas], tokens still to compute, as of each replica's last boundary
     "heap": "int64[:, :, 2]",  # [replicas, max_seqs, 2], decoding requests: (FINISH_AT, ORDER), request
     "heap_len": "int64[::1]",  # [replicas]
@@ -126,7 +125,8 @@ _FIELDS = {
     "hits": "int64[:, 3]",  # [pieces, 3], scratch: extents found for an admission, from block, to block
     "pool": "int64[::1]",  # [N_POOL], what of `ext`, `hold` and the tables is used
     "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
-    "lazy": "int64[::1]",  # [words], mask of the replicas whose run under way may yet evict blocks a router sees
+    # [words], mask of the replicas whose run under way may yet evict blocks a router sees
+    "lazy": "int64[::1]",
     "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
 }
 FIELDS = tuple(_FIELDS)

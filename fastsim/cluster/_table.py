@@ -35,7 +35,7 @@ def get(table, key, default):
 
 @kernel
 def put(table, key, value):
-    """Set `key`; returns how many entries that adds (0 or 1). The caller keeps the table at most half full."""
+    """Set `key`; returns how many entries that adds (0 or 1). The table must not be full."""
     slot = find_slot(table, key)
     added = 1 if table[slot, 0] == 0 else 0
     table[slot, 0] = key + 1

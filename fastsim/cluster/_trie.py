@@ -1,8 +1,8 @@
 """Kernels that compile prompts into a trie: unbranched stretches are single nodes, whatever their length.
 
-Prompts come as symbols (each stands for a known number of tokens). The trie is a radix tree over symbols; turned into
-blocks, the blocks of a node are those whose last token lies in it, because two prompts have block k in common
-exactly if they have the tokens up to its end in common.
+Prompts come as symbols (each stands for a known number of tokens). The trie is a radix tree over symbols;
+turned into blocks, the blocks of a node are those whose last token lies in it, because two prompts have
+block k in common exactly if they have the tokens up to its end in common.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def write_paths(node, end, block, path_ptr, path, run_len):
 def reuse_distances(path_ptr, path, run_len, own_blk, tree, last, base, blocks):
     """LRU stack distances of all accesses to shared runs (Mattson et al. 1970), a run at a time.
 
-    A request touches its blocks deepest first, so the distance of the first block of a run is one more than the
-    blocks touched since the run's last use: all of later requests, and those above it on its own path.
+    A request touches its blocks deepest first, so the distance of the first block of a run is one more than
+    the blocks touched since the run's last use: all of later requests, and those above it on its own path.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The arrays a run needs: made from a workload, its compiled prompts and a cluster, sized by capacity and requests.
+"""The arrays a run needs, made from a workload, its compiled prompts and a cluster.
 
-Nothing grows with replicas times distinct blocks. The pools of extents and holds and the table of runs start small and
-are doubled whenever a run stops for want of room; it then goes on where it stopped.
+Nothing grows with replicas times distinct blocks. The pools of extents and holds and the table of runs start
+small and are doubled whenever a run stops for want of room; it then goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -192,10 +192,13 @@ def _require_fitting(workload: Workload, cluster: Cluster) -> None:
     if len(too_large):
         i = int(too_large[0])
         raise InputError(
-            f"workload: request {i} ({workload.prompt_tok[i]} prompt + {workload.output_tok[i]} output tokens) can never "
-            f"fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); raise kv_tok or leave them out"
+            f"workload: request {i} ({workload.prompt_tok[i]} prompt + "
+            f"{workload.output_tok[i]} output tokens) "
+            f"can never fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); "
+            "raise kv_tok or leave them out"
         )
     if workload.arrival_s[-1] > _PS_RANGE_S:
         raise InputError(
-            f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; the last must be at most {_PS_RANGE_S:g} s"
+            f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; "
+            f"the last must be at most {_PS_RANGE_S:g} s"
         )

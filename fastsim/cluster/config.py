@@ -29,8 +29,8 @@ class Cluster:
     tp : int
         GPUs a replica is spread over.
     engine : {"vllm", "lecture"}
-        vLLM V1's scheduler, or the lecture's simplification: block size 1, whole segments cached, private segments
-        freed at the end, output reserved at admission.
+        vLLM V1's scheduler, or the lecture's simplification: block size 1, whole segments cached, private
+        segments freed at the end, output reserved at admission.
     step_time : StepTime or mapping or str, optional
         How long a step takes; by default the roofline of `gpu` and `model`. See `StepTime.of`.
     block_tok : int, optional
@@ -84,12 +84,13 @@ class Cluster:
             )
         if self.kv_blocks < 1:
             raise InputError(
-                f"cluster: kv_tok = {self.kv_tok} is not allowed; it must hold a block of {self.block_tok} tokens"
+                f"cluster: kv_tok = {self.kv_tok} is not allowed; "
+                f"it must hold a block of {self.block_tok} tokens"
             )
         if self.batch_tok < self.seqs:
             raise InputError(
-                f"cluster: max_batch_tok = {self.batch_tok} is not allowed; it must be at least max_seqs ({self.seqs}), "
-                "so that every running request can get a token"
+                f"cluster: max_batch_tok = {self.batch_tok} is not allowed; "
+                f"it must be at least max_seqs ({self.seqs}), so that every running request can get a token"
             )
         if not 0.0 <= self.watermark < 1.0:
             raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
@@ -141,5 +142,5 @@ class Cluster:
 
     @property
     def watermark_blocks(self) -> int:
-        """Blocks kept free at admission; as in vLLM, the share is of all blocks, its reserved null block included."""
+        """Blocks kept free at admission: a share of all blocks, vLLM's reserved null block included."""
         return int(self.watermark * (self.kv_blocks + 1))

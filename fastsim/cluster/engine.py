@@ -1,10 +1,10 @@
 """One replica: vLLM V1's scheduler, block for block, with decode runs taken in one jump.
 
-`start` schedules what begins at the replica's clock: the running requests first (preempting from the end of the list
-when blocks run short), then the waiting ones while the token budget lasts and their whole sequence fits. If nobody
-prefills, the steps until something can change are one event. `end` closes what was under way: tokens appear,
-requests finish. The lecture's engine is the same machine with whole segments as cache entries and the output
-reserved at admission (`Cluster`).
+`start` schedules what begins at the replica's clock: the running requests first (preempting from the end of
+the list when blocks run short), then the waiting ones while the token budget lasts and their whole sequence
+fits. If nobody prefills, the steps until something can change are one event. `end` closes what was under
+way: tokens appear, requests finish. The lecture's engine is the same machine with whole segments as cache
+entries and the output reserved at admission (`Cluster`).
 
 Semantics: vLLM 0.32/0.33, V1 scheduler (`v1/core/sched`), as recorded in tests/golden/engine.
 """
@@ -37,11 +37,8 @@ from fastsim.cluster._kv import (
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._queues import append_running, prepend_waiting, remove_running, remove_waiting
 from fastsim.cluster._state import (
-    ADMITTING,
-    FAULT,
-    LEFT,
-    NO_FAULT,
     ADMITTED,
+    ADMITTING,
     ALLOCATED,
     ALPHA,
     BETA,
@@ -59,6 +56,7 @@ from fastsim.cluster._state import (
     DURATION,
     END,
     FAST,
+    FAULT,
     FINISHED,
     FIRST,
     FREE,
@@ -68,11 +66,13 @@ from fastsim.cluster._state import (
     IDLE,
     KEY,
     KIND,
+    LEFT,
     LRU_FIRST,
     MAX_SEQS,
     N_RUNNING,
     N_STEPS,
     N_TOKENS,
+    NO_FAULT,
     NONE,
     ORDER,
     OUTPUT,
@@ -83,7 +83,6 @@ from fastsim.cluster._state import (
     PROMPT,
     PS,
     QUEUE_NEXT,
-    QUEUE_PREV,
     RESERVE,
     RUN,
     RUN_FIRST,
@@ -101,14 +100,13 @@ from fastsim.cluster._state import (
     TRACK_LIVE,
     WAIT_FIRST,
     WATERMARK,
-    WHOLE,
 )
 from fastsim.cluster._step_time import decode_line, step_fs, steps_until
 
 _MOST_FS = 4e18  # of one run, so that its length in femtoseconds fits an int64
 
 
-# --- the running requests ------------------------------------------------------------------------------------
+# --- the running requests -----------------------------------------------------------------------------------
 
 
 @kernel(inline="always")
@@ -169,7 +167,6 @@ def _take_in_turn(s, r):
     """Give the running requests their blocks one by one, preempting from the end; returns whether any was."""
     rep = s.rep
     req = s.req
-    block = s.cfg[BLOCK]
     budget = s.cfg[BUDGET]
     preempted = False
     i = rep[r, RUN_FIRST]
@@ -241,7 +238,7 @@ def _schedule(s, r, i, tokens):
     register(s, r, i, begin // s.cfg[BLOCK], (begin + tokens) // s.cfg[BLOCK])
 
 
-# --- the waiting requests ------------------------------------------------------------------------------------
+# --- the waiting requests -----------------------------------------------------------------------------------
 
 
 @kernel
@@ -299,7 +296,7 @@ def _admit_waiting(s, r):
     return True
 
 
-# --- steps ---------------------------------------------------------------------------------------------------
+# --- steps --------------------------------------------------------------------------------------------------
 
 
 @kernel

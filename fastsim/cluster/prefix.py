@@ -1,8 +1,9 @@
 """Prompts compiled once per workload: which blocks prompts have in common, as runs and paths of integers.
 
-All prompts of a workload are known before a run starts, so the trie over them is static. Blocks that more than one
-prompt has are gathered into runs, unbranched stretches that are matched, cached and counted as one; a prompt is the
-list of its runs, and the blocks that only it has are a number. Matching is then a walk over integers.
+All prompts of a workload are known before a run starts, so the trie over them is static. Blocks that more
+than one prompt has are gathered into runs, unbranched stretches that are matched, cached and counted as one;
+a prompt is the list of its runs, and the blocks that only it has are a number. Matching is then a walk over
+integers.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Prompts:
     @cached_property
     def block_ids(self) -> tuple[Ints, Ints]:
         """Dense block ids (ptr, ids): equal ids are equal blocks after equal blocks; own blocks come last."""
-        first = np.concatenate(([0], np.cumsum(self.run_blk)))
+        first = [0, *np.cumsum(self.run_blk).tolist()]
         rows = []
-        own = int(first[-1])
+        own = first[-1]
         for i, full in enumerate(self.full_blk.tolist()):
-            runs = self.path[self.path_ptr[i] : self.path_ptr[i + 1]]
+            runs = self.path[self.path_ptr[i] : self.path_ptr[i + 1]].tolist()
             ids = np.concatenate(
                 [np.arange(first[run], first[run + 1]) for run in runs] or [np.empty(0, np.int64)]
             )
@@ -76,8 +77,9 @@ def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = Fals
     block_tok : int
         Tokens a block, at least 1.
     segments : bool, optional
-        Make every shareable symbol a run of its own, whether or not another prompt has it, and leave the rest out:
-        the lecture's cache holds whole segments, and only documents, tools and system prompts. Needs `block_tok` 1.
+        Make every shareable symbol a run of its own, whether or not another prompt has it, and leave the
+        rest out: the lecture's cache holds whole segments, and only documents, tools and system prompts.
+        Needs `block_tok` 1.
 
     Raises
     ------
@@ -119,7 +121,7 @@ def _leading(ptr: Ints, symbols: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 
 def _with_answers(workload: Workload) -> tuple[Ints, Ints]:
-    """Prompts followed by their answers, where later prompts may contain them and nothing private lies between."""
+    """Prompts with the answers that later prompts may contain, unless something private lies between."""
     ptr, symbols = workload.symbol_ptr, workload.symbols
     if not (workload.answer >= 0).any():
         return ptr, symbols
@@ -139,8 +141,8 @@ def ideal_hit_rate(workload: Workload, block_tok: int | None = None) -> float:
     ----------
     workload : Workload
     block_tok : int, optional
-        Count whole blocks of this size only, and never a prompt's last token, as an engine does; single tokens by
-        default.
+        Count whole blocks of this size only, and never a prompt's last token, as an engine does; single
+        tokens by default.
     """
     known = compile_prompts(workload, block_tok or 1).known_tok
     if block_tok is not None:
@@ -153,9 +155,9 @@ def lru_hit_rates(
 ) -> npt.NDArray[np.float64]:
     """Share of input tokens that one LRU cache of given sizes would save, requests one after the other.
 
-    One pass over the trace gives all sizes (stack distances, Mattson et al. 1970). The cache holds full blocks
-    of prompts and whole answers, a request touches its blocks deepest first, and what it wrote counts as used
-    by it.
+    One pass over the trace gives all sizes (stack distances, Mattson et al. 1970). The cache holds full
+    blocks of prompts and whole answers, a request touches its blocks deepest first, and what it wrote counts
+    as used by it.
 
     Parameters
     ----------

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster import _state as st
-from fastsim.cluster._loop import run
+from fastsim.cluster._loop import route_blindly, run, run_apart
 from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.prefix import Prompts, compile_prompts
-from fastsim.cluster.routers import get
+from fastsim.cluster.routers import Router, get
 from fastsim.cluster.routers.view import View
 from fastsim.cluster.summary import cached_copies, summarise
 from fastsim.errors import InputError
@@ -54,7 +54,7 @@ class Result:
 
     @cached_property
     def requests(self) -> pl.DataFrame:
-        """One row a request: request, arrival_s, replica, first_token_s, done_s, prompt_tok, output_tok, hit_tok, preemptions."""
+        """One row a request, with the columns of `columns`."""
         import polars as pl
 
         return pl.DataFrame(self.columns)
@@ -113,13 +113,24 @@ def simulate(
     prompts = _compiled(workload, cluster)
     state = new_state(workload, prompts, cluster, needs, track, period_ps, sizes(prompts, cluster))
     seen = _new_view(state, params, stream(seed, replicate, "routing"), private=bool(period_ps))
-    while (fault := int(run(state, seen, policy.policy))) != st.NO_FAULT:
+    return _result(workload, _served(state, seen, policy), warmup_s)
+
+
+def _served(state: Any, view: Any, policy: Router) -> Any:
+    """Run a state to its end, with larger pools whenever they fill up; returns the last state."""
+    order = None
+    if policy.blind and route_blindly(state, view, policy.policy) == st.NO_FAULT:
+        order = np.argsort(state.req[:, st.REPLICA], kind="stable")
+    while True:
+        fault = int(run(state, view, policy.policy) if order is None else run_apart(state, order))
+        if fault == st.NO_FAULT:
+            return state
         if fault == st.BAD_ROUTE:
+            last = len(state.load) - 1
             raise InputError(
-                f"router {router!r} chose no replica; it must return 0 to {cluster.replicas - 1}"
+                f"router {policy.name!r} chose no replica; it must return a whole number from 0 to {last}"
             )
         state = grown(state)
-    return _result(workload, state, warmup_s)
 
 
 def warmup(routers: Iterable[str] = ("round_robin",)) -> None:

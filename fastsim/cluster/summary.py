@@ -23,13 +23,13 @@ def summarise(result: Result) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``ttft_``, ``tpot_`` and ``latency_`` each with ``mean_s``, ``p50_s``, ``p90_s``, ``p99_s`` (time to first
-        token; time per output token after the first, over requests with two and more; arrival to last token);
-        ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the end over distinct
-        ones), ``load_imbalance`` (busiest replica's busy time over the mean), ``utilisation`` (busy time over replicas x
-        makespan), ``preemptions``, ``evicted_blocks``, ``throughput_rps`` (requests over makespan), ``requests``,
-        ``backlog_score`` and ``stable`` (`fastsim.stats.stability`). An unstable run's P99 is None: it grows with the
-        length of the run.
+        ``ttft_``, ``tpot_`` and ``latency_`` each with ``mean_s``, ``p50_s``, ``p90_s``, ``p99_s`` (time to
+        first token; time per output token after the first, over requests with two and more; arrival to last
+        token); ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the
+        end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean),
+        ``utilisation`` (busy time over replicas x makespan), ``preemptions``, ``evicted_blocks``,
+        ``throughput_rps`` (requests over makespan), ``requests``, ``backlog_score`` and ``stable``
+        (`fastsim.stats.stability`). An unstable run's P99 is None: it grows with the length of the run.
     """
     columns = result.columns
     arrival, first, done = columns["arrival_s"], columns["first_token_s"], columns["done_s"]
@@ -77,7 +77,8 @@ def _ratio(over: float, under: float) -> float | None:
 def cached_copies(state: Any) -> float:
     """Blocks cached on all replicas at the end of a run over distinct blocks; 1 if nothing is cached.
 
-    At the end nobody holds anything: what is cached stands in the LRU queues. What only one request has is distinct.
+    At the end nobody holds anything: what is cached stands in the LRU queues. What only one request has is
+    distinct.
     """
     rep = state.rep
     cached = int((rep[:, st.FREE] - rep[:, st.BLANK]).sum())

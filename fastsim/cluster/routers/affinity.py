@@ -45,8 +45,9 @@ def affinity_threshold(view, request):
 def cache_aware_guard(view, request):
     """As affinity_threshold, but the least loaded replica while loads are out of balance.
 
-    Out of balance: the most loaded has more than `abs_threshold` requests in flight more than the least loaded, and
-    more than `rel_threshold` times as many. The idea of SGLang's router, as the lecture simplifies it.
+    Out of balance: the most loaded has more than `abs_threshold` requests in flight more than the least
+    loaded, and more than `rel_threshold` times as many. The idea of SGLang's router, as the lecture
+    simplifies it.
     """
     low, high = smallest_and_largest(view.load)
     if high - low > view.params[1] and high > view.params[2] * low:

@@ -7,13 +7,13 @@ from fastsim.cluster.routers.view import least
 from fastsim.rng import below
 
 
-@router("random")
+@router("random", blind=True)
 def random(view, request):
     """Any replica, all equally likely."""
     return below(view.rng, view.load.shape[0])
 
 
-@router("round_robin")
+@router("round_robin", blind=True)
 def round_robin(view, request):
     """One replica after the other."""
     turn = view.memory[0]
@@ -45,5 +45,5 @@ def power_of_two(view, request):
 
 @router("least_work", needs=["work"])
 def least_work(view, request):
-    """Fewest tokens still to compute, prompts and outputs (an oracle of output lengths); ties to the lowest index."""
+    """Fewest tokens still to compute, outputs included (which takes an oracle); ties to the lowest index."""
     return least(view.work)

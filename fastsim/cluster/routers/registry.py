@@ -38,6 +38,8 @@ class Router:
         Which parts of the view it reads beside the loads: "work", "match".
     params : msgspec.Struct type
         Its parameters, all numbers, with defaults and ranges.
+    blind : bool
+        Whether it reads nothing of the replicas, so that they can be served one after the other.
     doc : str
         First paragraph of its docstring.
     """
@@ -46,6 +48,7 @@ class Router:
     policy: Any
     needs: frozenset[str]
     params: type[msgspec.Struct]
+    blind: bool
     doc: str
 
     def values(self, given: Mapping[str, Any] | None) -> npt.NDArray[np.float64]:
@@ -61,7 +64,11 @@ class Router:
 
 
 def router(
-    name: str, *, needs: Iterable[str] = (), params: type[msgspec.Struct] = NoParams
+    name: str,
+    *,
+    needs: Iterable[str] = (),
+    params: type[msgspec.Struct] = NoParams,
+    blind: bool = False,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a policy: the decorator that makes a function of the view a router.
 
@@ -74,6 +81,8 @@ def router(
         `fastsim.cluster.routers.view`.
     params : msgspec.Struct type, optional
         Typed parameters with defaults; ``view.params`` holds them as floats, in order.
+    blind : bool, optional
+        The policy looks at no replica, only at how many there are: runs with many replicas are faster then.
 
     Raises
     ------
@@ -96,7 +105,7 @@ def router(
     def register(function: Callable[..., Any]) -> Any:
         policy = kernel(signature=SIGNATURE)(function)
         doc = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-        ROUTERS[name] = Router(name, policy, frozenset(needs), params, doc)
+        ROUTERS[name] = Router(name, policy, frozenset(needs), params, blind, doc)
         return policy
 
     return register

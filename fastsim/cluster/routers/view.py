@@ -1,7 +1,7 @@
 """What a router sees when a request arrives, and the choices policies are made of.
 
-A policy is ``policy(view, request) -> replica``. It reads only the view; how fresh that is, and whether it knows of
-caches at all, is not the policy's business.
+A policy is ``policy(view, request) -> replica``. It reads only the view; how fresh that is, and whether it
+knows of caches at all, is not the policy's business.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def match_share(view):
 
 @kernel(inline="always")
 def nearest(view):
-    """Replica with the longest match; ties to the fewest requests in flight, then the lowest index. Needs "match"."""
+    """Replica with the longest match, by fewest requests in flight, then lowest index; needs "match"."""
     return view.prompt[2]
 
 
