@@ -57,11 +57,23 @@ def show(name: str, title: str, rows: Sequence[Row]) -> None:
     cells = [columns] + [[number(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     words = [all(isinstance(row.get(column, ""), str) for row in rows) for column in columns]
-    print(f"\n\n{title}")
+    print(f"\n\n{title}{_busy()}")
     for line in cells:
         parts = zip(line, widths, words, strict=True)
         print("  ".join(cell.ljust(w) if word else cell.rjust(w) for cell, w, word in parts).rstrip())
     _save(name, title, rows)
+
+
+def _busy() -> str:
+    """A warning if others use the machine: times by the clock mean little then, and caches are shared."""
+    load, cores = _load(), os.cpu_count() or 1
+    return (
+        f" - on a busy machine, load {load[0]:.1f} on {cores} cores" if load and load[0] > cores + 0.5 else ""
+    )
+
+
+def _load() -> tuple[float, ...]:
+    return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 
 def _save(name: str, title: str, rows: Sequence[Row]) -> None:
@@ -74,7 +86,7 @@ def _save(name: str, title: str, rows: Sequence[Row]) -> None:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "load": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "load": _load(),
         "versions": {
             "python": platform.python_version(),
             "numba": numba.__version__,
