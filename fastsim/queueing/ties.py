@@ -19,15 +19,11 @@ from fastsim._jit import kernel
 def combine(low, ties, base, node):
     """Recompute an inner node from the two below it."""
     left = base + 2 * node
-    if low[left] < low[left + 1]:
-        low[base + node] = low[left]
-        ties[base + node] = ties[left]
-    elif low[left] > low[left + 1]:
-        low[base + node] = low[left + 1]
-        ties[base + node] = ties[left + 1]
-    else:
-        low[base + node] = low[left]
-        ties[base + node] = ties[left] + ties[left + 1]
+    first, second = low[left], low[left + 1]
+    least = min(first, second)
+    low[base + node] = least
+    # no branch to foresee
+    ties[base + node] = (first == least) * ties[left] + (second == least) * ties[left + 1]
 
 
 @kernel
