@@ -25,7 +25,8 @@ from fastsim.workloads import Workload
 if TYPE_CHECKING:
     import polars as pl
 
-_PERIODIC = re.compile(r"periodic\(\s*([0-9.eE+-]+)\s*\)")
+_PERIODIC = re.compile(r"periodic\((.*)\)")
+_LONGEST_PERIOD_S = 1e6  # no arrival is later
 
 
 @dataclass(frozen=True)
@@ -147,13 +148,17 @@ def _period_ps(view: str) -> int:
     """Period of a periodic view in picoseconds; 0 for the live view."""
     if view == "live":
         return 0
-    found = _PERIODIC.fullmatch(view)
-    period_ps = round(float(found[1]) * 1e12) if found else 0
-    if period_ps < 1:
+    found = _PERIODIC.fullmatch(str(view))
+    try:
+        period_s = float(found[1]) if found else 0.0
+    except ValueError:
+        period_s = 0.0
+    if not 1e-12 <= period_s <= _LONGEST_PERIOD_S:
         raise InputError(
-            f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T seconds, T > 0"
+            f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T from 1e-12 to "
+            f"{_LONGEST_PERIOD_S:g} seconds"
         )
-    return period_ps
+    return round(period_s * 1e12)
 
 
 def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
