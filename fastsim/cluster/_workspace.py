@@ -99,7 +99,7 @@ def new_state(
         phase=np.zeros((replicas, block), np.int64),
         ext=_aligned(pool["ext"], st.N_EXT),
         hold=np.empty((pool["hold"], 3), np.int64),
-        table=np.zeros((pool["table"], 2), np.int64),
+        table=_aligned(pool["table"], 2),
         hits=np.empty((pool["hits"], 3), np.int64),
         pool=_pools(),
         mask=np.zeros((runs if track else 0, 2 * words), np.int64),
@@ -163,10 +163,15 @@ def _requests(workload: Workload, prompts: Prompts) -> np.ndarray:
 
 
 def _aligned(rows: int, columns: int) -> np.ndarray:
-    """A table of zeros whose first row starts a cache line."""
-    room = np.zeros(rows * columns + 7, np.int64)
+    """A table of zeros whose first row starts a cache line.
+
+    Filled rather than allocated as zeros: NumPy asks for huge pages only for memory it does not get zeroed.
+    """
+    room = np.empty(rows * columns + 7, np.int64)
     start = -(room.ctypes.data // 8) % 8
-    return room[start : start + rows * columns].reshape(rows, columns)
+    table = room[start : start + rows * columns].reshape(rows, columns)
+    table.fill(0)
+    return table
 
 
 def _replicas(cluster: Cluster) -> np.ndarray:
