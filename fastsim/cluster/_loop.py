@@ -121,7 +121,7 @@ def _nearest(s, view, i, now):
 
 @kernel
 def _look(s, view, i, now):
-    """Fill the view for request i."""
+    """Fill in what the view tells of the replicas as request i arrives."""
     needs = s.cfg[NEEDS]
     if needs & NEEDS_WORK and s.cfg[TRACK] != TRACK_PERIODIC:
         for r in range(view.work.shape[0]):
@@ -130,7 +130,6 @@ def _look(s, view, i, now):
         nearest, blocks = _nearest(s, view, i, now)
         view.prompt[0] = blocks * s.cfg[BLOCK]
         view.prompt[2] = nearest
-    view.prompt[1] = s.req[i, PROMPT]
 
 
 @kernel
@@ -227,6 +226,7 @@ def run(s, view, route):
 @kernel(inline="always")
 def _routed(s, view, route, i):
     """The policy's choice for request i; a fault is noted if there is no such replica."""
+    view.prompt[1] = s.req[i, PROMPT]
     r = route(view, i)
     if r < 0 or r >= s.load.shape[0]:
         s.pool[FAULT] = BAD_ROUTE

@@ -87,7 +87,7 @@ def router(
     Raises
     ------
     InputError
-        If `needs` asks for something no view has.
+        If `needs` asks for something no view has, or for anything where the policy is blind.
 
     Examples
     --------
@@ -101,6 +101,8 @@ def router(
             raise InputError(
                 f"router {name!r}: needs = {need!r} is not something a view has; {nearest(need, NEEDS)}"
             )
+        if blind:
+            raise InputError(f"router {name!r}: it is blind, so it cannot need {need!r}")
 
     def register(function: Callable[..., Any]) -> Any:
         policy = kernel(signature=SIGNATURE)(function)
