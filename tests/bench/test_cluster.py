@@ -52,7 +52,7 @@ def main_jobs(folder: Path) -> None:
 
 def our_job(name: str, block: int, router: str) -> Job:
     workload, cluster = jobs.trace(name), jobs.cluster(block_tok=block)
-    return Job(lambda: simulate(workload, cluster, router), rounds=30)
+    return Job(lambda: simulate(workload, cluster, router), rounds=15)
 
 
 def row(job: tuple[str, int, str], ours: Best, theirs: Best | None) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def cases_of(router: str, ref: Workload) -> list[Case]:
 
 def job(router: str, _what: str, workload: Workload, replicas: int) -> Job:
     cluster = jobs.cluster(replicas)
-    return Job(lambda: simulate(workload, cluster, router), rounds=5 if len(workload) > 100_000 else 15)
+    return Job(lambda: simulate(workload, cluster, router), rounds=5 if len(workload) > 100_000 else 10)
 
 
 def row(case: Case, best: Best, plain: Best) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from fastsim import _paths, simulate
@@ -67,7 +68,7 @@ def test_prompts(once, tmp_path, monkeypatch):
 
 
 def prompts(folder: Path, monkeypatch) -> None:
-    fresh = (folder / f"cache{turn}" for turn in range(100))
+    fresh = (folder / f"cache{turn}" for turn in itertools.count())
     cluster, path = jobs.cluster(), jobs.trace_path(jobs.REF)
 
     def read(cache: Path, *, cached: bool) -> None:
