@@ -54,7 +54,7 @@ from fastsim.cluster._state import (
     TRACK_LIVE,
     WHOLE,
 )
-from fastsim.cluster._table import drop, find_slot, get, put
+from fastsim.cluster._table import drop_slot, find_slot, get
 
 # --- extents and holds --------------------------------------------------------------------------------------
 
@@ -168,39 +168,49 @@ def _lru_remove(s, r, e):
 
 @kernel
 def _add_copy(s, key, e):
-    """Append an extent to the copies of its key: registered last."""
+    """Append an extent to the copies of its key: registered last. Returns the first copy."""
     ext = s.ext
-    first = get(s.table, key, NONE)
-    if first == NONE:
-        s.pool[TABLE_USED] += put(s.table, key, e)
-        return
-    while ext[first, COPY_NEXT] != NONE:
-        first = ext[first, COPY_NEXT]
-    ext[first, COPY_NEXT] = e
+    table = s.table
+    slot = find_slot(table, key)
+    if table[slot, 0] == 0:
+        table[slot, 0] = key + 1
+        table[slot, 1] = e
+        s.pool[TABLE_USED] += 1
+        return e
+    first = table[slot, 1]
+    last = first
+    while ext[last, COPY_NEXT] != NONE:
+        last = ext[last, COPY_NEXT]
+    ext[last, COPY_NEXT] = e
+    return first
 
 
 @kernel
 def _remove_copy(s, e):
+    """Take an extent out of the copies of its key; returns the first copy left, or NONE."""
     ext = s.ext
-    key = ext[e, KEY]
-    slot = find_slot(s.table, key)
-    at = s.table[slot, 1]
-    if at == e:
-        if ext[e, COPY_NEXT] == NONE:
-            s.pool[TABLE_USED] -= drop(s.table, key)
-        else:
-            s.table[slot, 1] = ext[e, COPY_NEXT]
-        return
-    while ext[at, COPY_NEXT] != e:
-        at = ext[at, COPY_NEXT]
-    ext[at, COPY_NEXT] = ext[e, COPY_NEXT]
+    slot = find_slot(s.table, ext[e, KEY])
+    first = s.table[slot, 1]
+    following = ext[e, COPY_NEXT]
+    if first != e:
+        at = first
+        while ext[at, COPY_NEXT] != e:
+            at = ext[at, COPY_NEXT]
+        ext[at, COPY_NEXT] = following
+        return first
+    if following == NONE:
+        drop_slot(s.table, slot)
+        s.pool[TABLE_USED] -= 1
+    else:
+        s.table[slot, 1] = following
+    return following
 
 
-@kernel
-def _changed(s, key):
-    """Tell the router's index of a change to the copies of a key."""
+@kernel(inline="always")
+def _changed(s, key, first):
+    """Tell the router's index of a change to the copies of a key, listed from extent `first` on."""
     if s.cfg[TRACK] == TRACK_LIVE:
-        note(s, key, coverage(s, get(s.table, key, NONE)))
+        note(s, key, coverage(s, first))
 
 
 @kernel
@@ -265,7 +275,7 @@ def _evict(s, r, n):
             ext[e, END] -= n
             rep[r, EVICTED] += n
             if was_whole:  # of a run held in part, the masks do not tell how much
-                _changed(s, key)
+                _changed(s, key, get(s.table, key, NONE))
             return
         rep[r, FREE] += size  # which removing it takes off again
         _lru_remove(s, r, e)
@@ -274,8 +284,7 @@ def _evict(s, r, n):
             rep[r, BLANK] += size - n
         n -= size
         if key != NONE:
-            _remove_copy(s, e)
-            _changed(s, key)
+            _changed(s, key, _remove_copy(s, e))
         _free_extent(s, e)
 
 
@@ -407,12 +416,13 @@ def register(s, r, i, begin, end):
         # Only the copy registered last may grow in place, or it would seem older than it is.
         if e != NONE and ext[e, END] == low and ext[e, REF] == 1 and ext[e, COPY_NEXT] == NONE:
             ext[e, END] = high
+            first = get(s.table, key, NONE)
         else:
             e = _new_extent(s, key, low, high, 1)
-            _add_copy(s, key, e)
+            first = _add_copy(s, key, e)
             _hold(s, i, e, low)
             req[i, OPEN] = e
-        _changed(s, key)
+        _changed(s, key, first)
         begin = base + high
         if high == s.run_len[run]:
             req[i, CURSOR] += 1
@@ -433,9 +443,8 @@ def _register_whole(s, r, i, end):
         key = run * s.cfg[REPLICAS] + r
         if get(s.table, key, NONE) == NONE:
             e = _new_extent(s, key, 0, length, 1)
-            _add_copy(s, key, e)
+            _changed(s, key, _add_copy(s, key, e))
             _hold(s, i, e, 0)
-            _changed(s, key)
         req[i, CURSOR] += 1
         req[i, CURSOR_BLK] += length
 

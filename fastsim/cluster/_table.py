@@ -44,12 +44,9 @@ def put(table, key, value):
 
 
 @kernel
-def drop(table, key):
-    """Remove `key`; returns how many entries that removes (0 or 1)."""
+def drop_slot(table, gap):
+    """Remove the entry at slot `gap`."""
     last = table.shape[0] - 1
-    gap = find_slot(table, key)
-    if table[gap, 0] == 0:
-        return 0
     slot = (gap + 1) & last
     while table[slot, 0] != 0:
         # An entry may move back into the gap unless its home lies after the gap, cyclically.
@@ -59,7 +56,6 @@ def drop(table, key):
             gap = slot
         slot = (slot + 1) & last
     table[gap, 0] = 0
-    return 1
 
 
 @kernel
