@@ -128,6 +128,7 @@ def test_a_trace_is_known_by_its_contents(tmp_path, trace):
     notes: list[str] = []
     run(parse(traced(trace)), tmp_path / "out", note=notes.append)
     assert any("60 read, 0 dropped" in note for note in notes)
+    assert not any("every seed replays the same" in note for note in notes)
     moved = tmp_path / "elsewhere" / "trace.jsonl"
     moved.parent.mkdir()
     shutil.move(trace, moved)
@@ -142,6 +143,12 @@ def test_seeds_of_a_trace_are_shuffles_of_its_sessions(tmp_path, trace):
     rows = read(tmp_path / "out").rows
     for means in rows.partition_by("params"):
         assert means["latency_mean_s"].n_unique() == 3
+
+
+def test_seeds_that_replay_the_same_requests_are_pointed_out(tmp_path, trace):
+    notes: list[str] = []
+    run(parse(traced(trace), ["shuffle_sessions=false"]), tmp_path / "out", note=notes.append)
+    assert any("every seed replays the same requests" in note for note in notes)
 
 
 def test_a_malformed_trace_stops_the_sweep_before_it_runs(tmp_path, trace):

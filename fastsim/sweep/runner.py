@@ -118,7 +118,7 @@ class _Run:
         self.note(f"{self.what.name}: compiling or loading kernels")  # seconds at first: do not look dead
         self.what.warmup(self.sweep.cells(), self.note)
         start = time.perf_counter()
-        with _bar(progress, self.report.found) as self.bar:
+        with _bar(progress, self.report.found, len(todo)) as self.bar:
             while todo:
                 self.bar.total = self.report.found + len(self.outcomes) + len(todo)
                 self.bar.refresh()
@@ -227,10 +227,13 @@ class _Run:
         return ", ".join([*(f"{axis}={flat.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
 
 
-def _bar(show: bool, found: int) -> Any:
+def _bar(show: bool, found: int, todo: int) -> Any:
+    """Progress on a terminal, with the time left."""
     from tqdm import tqdm
 
-    return tqdm(initial=found, unit="point", disable=None if show else True, smoothing=0.1)
+    return tqdm(
+        initial=found, total=found + todo, unit=" points", disable=None if show else True, smoothing=0.1
+    )
 
 
 def _why_no_worker_starts(error: BaseException) -> str:

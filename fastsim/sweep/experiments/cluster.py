@@ -155,17 +155,14 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
         replicate=replicate,
         warmup_s=params["warmup_s"],
     )
-    known = {
-        **result.summary,
-        **tails(result),
-        "warmup_s": params["warmup_s"],
-        "samples": result.summary["requests"],
-    }
+    known = {**result.summary, "warmup_s": params["warmup_s"], "samples": result.summary["requests"]}
+    if not known["stable"]:  # a summary then withholds them; here a point's replications decide together
+        known |= tails(result)
     return {name: known[name] for name in METRICS}
 
 
 def tails(result: Result) -> dict[str, float | None]:
-    """P99s of a run, overloaded or not: whether a point is, its replications decide together."""
+    """P99s of a run, overloaded or not."""
     from fastsim.stats import quantile
 
     columns = result.columns
@@ -188,6 +185,8 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     traces = [cell["workload"] for cell in cells if "trace" in cell["workload"]]
     for options in {P.canonical(_reading(workload)): _reading(workload) for workload in traces}.values():
         note(str(load(**options).summary))
+    if any(not workload["shuffle_sessions"] and workload["rate_mode"] != "thin" for workload in traces):
+        note("every seed replays the same requests; workload.shuffle_sessions = true makes seeds differ")
     compile_kernels(sorted({cell["router"] for cell in cells}))
 
 
