@@ -140,8 +140,7 @@ def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
 
     workload = make("long_documents", requests=3)
     for router in routers:
-        for engine in ("lecture",):
-            simulate(workload, Cluster(1, engine=engine), router)
+        simulate(workload, Cluster(2), router)
 
 
 def _period_ps(view: str) -> int:

@@ -1,6 +1,8 @@
 """Routing policies: one file a family, one function a policy, one registry."""
 
-from fastsim.cluster.routers import affinity, load  # noqa: F401 (each registers its policies)
+# Each family registers its policies when imported; listings and comparisons keep this order.
+from fastsim.cluster.routers import load  # noqa: F401, I001
+from fastsim.cluster.routers import affinity  # noqa: F401
 from fastsim.cluster.routers.registry import ROUTERS, Router, get, router, routers
 
 __all__ = ["ROUTERS", "Router", "get", "router", "routers"]
