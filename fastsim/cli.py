@@ -221,6 +221,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output had enough
         sys.stderr.close()
         code = FAILED
+    except OSError as error:  # a full disk, a folder without permission
+        _note(str(error))
+        code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
 
 

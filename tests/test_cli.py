@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -154,13 +155,12 @@ def test_ctrl_c_keeps_points_and_gives_status_130(tmp_path, spec, backend):
 
 
 def test_version_is_quick(tmp_path):
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        code, out, _ = fastsim("--version", cwd=tmp_path)
-        times.append(time.perf_counter() - began)
-        assert (code, out[0].isdigit()) == (0, True)
-    assert min(times) < 0.6  # 0.2 s on a quiet machine
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code, out, _ = fastsim("--version", cwd=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (code, out[0].isdigit()) == (0, True)
+    # Processor time: others' work on the machine does not count.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3
 
 
 def test_listings(tmp_path):

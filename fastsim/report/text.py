@@ -158,14 +158,11 @@ REPLAY = {
     "latency_p99_s": "P99 latency (s)",
     "ttft_mean_s": "mean TTFT (s)",
     "ttft_p99_s": "P99 TTFT (s)",
-    "tpot_mean_s": "mean TPOT (s)",
     "hit_rate": "hit rate",
     "copies": "copies",
     "load_imbalance": "imbalance",
-    "utilisation": "utilisation",
-    "preemptions": "preemptions",
     "throughput_rps": "throughput (1/s)",
-    "speed_rps": "simulated at (requests/s)",
+    "speed_rps": "speed (requests/s)",
 }
 
 
