@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fastsim as fastsim_package
+from fastsim import cli
 
 ROOT = Path(__file__).parents[1]
 SPEC = """
@@ -152,6 +153,17 @@ def test_ctrl_c_keeps_points_and_gives_status_130(tmp_path, spec, backend):
     assert "Traceback" not in err
     time.sleep(0.7)
     assert len(list(parts.iterdir())) == kept
+
+
+def test_a_second_ctrl_c_would_kill():
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        cli._first_interrupt_stops_second_kills()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_version_is_quick(tmp_path):

@@ -111,7 +111,9 @@ def test_dask_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, referen
     made = document(tmp_path / "log", fate="kill_once", doomed=2)
     process = in_a_process(tmp_path / "out", made, jobs=2, backend="dask")
     out, err = process.communicate(timeout=60)
-    assert out.split() == ["24", "0", "0"], err
+    simulated_now, found, failed = map(int, out.split())
+    # Dask may ask again for a point whose result died with the worker: its part is found.
+    assert (simulated_now + found, failed) == (POINTS, 0), err
     assert measured(tmp_path / "out").equals(reference.drop(PROVENANCE))
 
 

@@ -65,6 +65,10 @@ def test_axes_can_move_together():
         ({"stop": {"metric": "latency_p99_s", "rel_half_width": 0.1}}, r"seeds is 4 and there is a \[stop\]"),
         ({"stop": {"metrik": "latency_p99_s"}}, r"\[stop\] has no 'metrik'; did you mean 'metric'\?"),
         ({"grid": {"rate_rps, size": [[1.0, 2], [3.0]]}}, r"has the value \[3\.0\]; it needs lists of 2"),
+        (
+            {"grid": {"rate_rps": [1.0], "traffic.rate_rps": [2.0]}},
+            r"'traffic.rate_rps' is given more than once",
+        ),
     ],
 )
 def test_mistakes_are_named_before_anything_runs(changes, sentence):
@@ -79,6 +83,9 @@ def test_settings_reach_base_axes_and_tables():
     assert sweep.grids[0].axes == ("traffic.rate_rps",)
     with pytest.raises(InputError, match=r"--set 'sizes' is unknown; did you mean 'size'\?"):
         parse(DOCUMENT, ["sizes=3"])
+    pairs = document(grid={"rate_rps, size": [[0.5, 10], [1.0, 20]]})
+    with pytest.raises(InputError, match="moves together with others in the grid axis"):
+        parse(pairs, ["size=3"])
     with pytest.raises(InputError, match="must read key=value"):
         parse(DOCUMENT, ["size"])
 

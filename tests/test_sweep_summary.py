@@ -129,6 +129,16 @@ def test_seeds_are_added_until_target_or_cap(tmp_path, target, cap, why):
     assert run(sweep, tmp_path).simulated == 0
 
 
+def test_pooled_cells_with_different_seeds_use_those_that_all_have(tmp_path):
+    # Means of 300 samples spread less than means of 30, so their block stops at fewer seeds.
+    run(parse(stopping_document(0.1), ["rate_rps=1.0", "size=[30, 300]"]), tmp_path)
+    (by_size,) = summarise(read(tmp_path), by=["size"])
+    few = min(cell.seeds for cell in by_size.cells)
+    assert few < max(cell.seeds for cell in by_size.cells)
+    (pooled,) = summarise(read(tmp_path), by=["router"])
+    assert {cell.seeds for cell in pooled.cells} == {few}
+
+
 def test_an_overloaded_cell_does_not_ask_for_more_seeds(tmp_path):
     run(parse(stopping_document(0.01), ["rate_rps=3.0"]), tmp_path)
     (table,) = summarise(read(tmp_path))

@@ -15,7 +15,7 @@ from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.points import Block, Point, all_keys, batches, blocks, points
 from fastsim.sweep.spec import Sweep
-from fastsim.sweep.work import Outcome, Task, work
+from fastsim.sweep.work import WORKLOADS, Outcome, Task, work
 
 FAILURES = "failed.txt"
 # Deaths of the whole pool before any point began, in a row, that show it cannot start at all.
@@ -117,14 +117,16 @@ class _Run:
             return
         self.note(f"{self.what.name}: compiling or loading kernels")  # seconds at first: do not look dead
         self.what.warmup(self.sweep.cells(), self.note)
+        WORKLOADS.size = self.jobs + 1
         start = time.perf_counter()
         with _bar(progress, self.report.found, len(todo)) as self.bar:
             while todo:
-                self.bar.total = self.report.found + len(self.outcomes) + len(todo)
+                self.bar.total = self.bar.n + len(todo)
                 self.bar.refresh()
                 self.execute(todo)
                 todo = self.missing()
         self.report.seconds = time.perf_counter() - start
+        WORKLOADS.clear()
 
     def missing(self, first: bool = False) -> list[Point]:
         """Points wanted by now and neither finished nor failed."""
@@ -186,7 +188,7 @@ class _Run:
             self.parallel([point], alone=True)
         except BrokenExecutor:
             self.writer.unmark(point.key)
-            self.record(Outcome(point.key, "its worker was killed, twice; is there enough memory?"))
+            self.record(Outcome(point.key, error="its worker was killed, twice; is there enough memory?"))
 
     def ended(self, point: Point) -> bool:
         """Whether the point has a part or an error; a part may be all that a killed worker left."""
@@ -213,7 +215,8 @@ class _Run:
         self.outcomes[outcome.key] = outcome
         self.bar.update(1)
         if not outcome.error:
-            self.report.simulated += 1
+            self.report.found += outcome.found
+            self.report.simulated += not outcome.found
             return
         name = self.name(self.points[outcome.key])
         self.report.failed[name] = outcome.error

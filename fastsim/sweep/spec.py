@@ -152,7 +152,7 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
     what = experiment(file.sweep.experiment)
     base = file.base
     grids = file.grid if isinstance(file.grid, list) else [file.grid]
-    grids = [_with_full_names(grid, what) for grid in grids]
+    grids = [_with_full_names(grid, what) for grid in grids or [{}]]
     for key, value in overrides:
         if key not in of_tables:
             base, grids = _override(P.resolve(key, what.parameters(), "--set"), value, base, grids)
@@ -201,6 +201,9 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _override(name: str, value: Any, base: Params, grids: list[Params]) -> tuple[Params, list[Params]]:
     """Set a parameter where it is set now: in the grids that have it, else in the base; a list is an axis."""
+    for key in (key for grid in grids for key in grid):
+        if "," in key and name in key.split(","):
+            raise InputError(f"--set {name}: it moves together with others in the grid axis {key!r}")
     if any(name in grid for grid in grids):
         return base, [{**grid, name: value} if name in grid else grid for grid in grids]
     if isinstance(value, list):
@@ -212,11 +215,17 @@ def _with_full_names(grid: Params, what: Experiment) -> Params:
     """The grid with the dotted names of its axes written out."""
     known = what.parameters()
     full: Params = {}
+    seen: set[str] = set()
     for key, value in grid.items():
         if key == "title":
             full[key] = value
-        else:
-            full[",".join(P.resolve(name.strip(), known, "grid axis") for name in key.split(","))] = value
+            continue
+        names = [P.resolve(name.strip(), known, "grid axis") for name in key.split(",")]
+        for name in names:
+            if name in seen:
+                raise InputError(f"grid axis {name!r} is given more than once")
+            seen.add(name)
+        full[",".join(names)] = value
     return full
 
 

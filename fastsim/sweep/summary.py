@@ -154,7 +154,7 @@ def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metric
     groups = _groups(results, what, grid, axes)
     compare = what.compare if what.compare in axes else None
     place = axes.index(compare) if compare else 0
-    reference = next(iter(groups))[place] if compare else None
+    reference = _label(grid.cells[0], axes)[place] if compare else None
     cells: list[Cell] = []
     for values, group in groups.items():
         base = groups.get((*values[:place], reference, *values[place + 1 :])) if compare else None
@@ -212,10 +212,12 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     places = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
     numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
+    # A replicate counts once all its cells are there: some blocks may have more seeds than others.
     averaged = (
-        results.rows.join(group_of, on="params")
+        results.rows.join(group_of.with_columns(_cells=pl.len().over("_group")), on="params")
         .group_by("_group", "replicate")
-        .agg(pl.col(numbers).mean())
+        .agg(pl.col(numbers).mean(), pl.len().alias("_there"), pl.col("_cells").first())
+        .filter(pl.col("_there") == pl.col("_cells"))
         .sort("_group", "replicate")
     )
     parted = averaged.partition_by("_group", as_dict=True)

@@ -31,9 +31,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a point ended: with a part, or with an error in one sentence and its traceback."""
+    """How a point ended: with a part, found or made, or with an error in one sentence and its traceback."""
 
     key: str
+    found: bool = False
     error: str = ""
     trace: str = ""
 
@@ -58,6 +59,11 @@ class Workloads:
                 entry.value = build()
             return entry.value
 
+    def clear(self) -> None:
+        """Forget them all."""
+        with self._lock:
+            self._entries.clear()
+
 
 @dataclass
 class _Entry:
@@ -65,7 +71,8 @@ class _Entry:
     value: Any = None
 
 
-WORKLOADS = Workloads(size=8)
+# Neighbouring points share a workload, so one worker needs one, and the next; threads share these.
+WORKLOADS = Workloads(size=2)
 
 
 def work(task: Task) -> list[Outcome]:
@@ -78,13 +85,13 @@ def work(task: Task) -> list[Outcome]:
 
 def _simulate(task: Task, point: Point) -> Outcome:
     if task.writer.has(point.key):  # another run on the same folder was faster
-        return Outcome(point.key)
+        return Outcome(point.key, found=True)
     if task.mark:
         task.writer.mark(point.key)
     try:
         part = _part(task, point)
     except Exception as error:
-        outcome = Outcome(point.key, _sentence(error), traceback.format_exc())
+        outcome = Outcome(point.key, error=_sentence(error), trace=traceback.format_exc())
     else:
         task.writer.publish(point.key, part)
         outcome = Outcome(point.key)
