@@ -81,13 +81,16 @@ def one_choice_max(balls: int, bins: int) -> MaxLaw:
     for name, value in (("balls", balls), ("bins", bins)):
         if value < 1:
             raise InputError(f"{name} is {value}; at least 1 is needed")
+    from scipy.special import bdtrc
+
     k = _smallest(lambda k: _max_at_most(k, balls, bins) >= _NEGLIGIBLE, -(-balls // bins), balls)
     first, cdf = k, [_max_at_most(k, balls, bins)]
-    while k < balls and 1.0 - cdf[-1] > 1e-13:
+    # as long as some bin may hold more
+    while k < balls and bins * float(bdtrc(k, balls, 1.0 / bins)) > 1e-13:
         k += 1
         cdf.append(_max_at_most(k, balls, bins))
     cdf[-1] = 1.0
-    return MaxLaw(first, np.diff(np.array(cdf), prepend=0.0).clip(0.0))
+    return MaxLaw(first, np.diff(np.maximum.accumulate(cdf), prepend=0.0))
 
 
 def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -59,12 +59,11 @@ class Supermarket:
         """Fraction of servers with at least `length` requests, rho^((d^length - 1) / (d - 1))."""
         if length <= 0:
             return 1.0
-        exponent = 0.0
-        for _ in range(length):
-            exponent = exponent * self.d + 1.0
-            if exponent > 1e6 / (1.0 - self.utilisation):
-                return 0.0
-        return self.utilisation**exponent
+        if self.d == 1:
+            return self.utilisation**length
+        if length * math.log(self.d) > 600.0:  # beyond the range of floats, as the power below would be
+            return 0.0
+        return self.utilisation ** ((float(self.d) ** length - 1.0) / (self.d - 1.0))
 
     @property
     def queue_length_mean(self) -> float:
@@ -143,10 +142,9 @@ def periodic_update(
     if d == 1:  # the board is not looked at
         rho = arrival_rate / service_rate
         return PeriodicUpdate(1.0 / (service_rate - arrival_rate), rho / (1.0 - rho), True, _geometric(rho))
-    board = np.zeros(64)
-    board[0] = 1.0
+    board = _fresh_board(arrival_rate / service_rate, d)
     means: list[float] = []
-    periods_max = 400 + int(400.0 / (period * (service_rate - arrival_rate)))
+    periods_max = 200 + int(400.0 / (period * (service_rate - arrival_rate)))
     while len(means) < periods_max:
         after, mean = _one_period(board, arrival_rate, service_rate, period, d)
         if after[-8:].sum() > _TAIL:
@@ -162,6 +160,16 @@ def periodic_update(
         board = after
     mean = float(np.mean(means[periods_max // 2 :]))
     return PeriodicUpdate(mean / arrival_rate, mean, False, np.trim_zeros(board, "b"))
+
+
+def _fresh_board(rho: float, d: int | None) -> Array:
+    """The fixed point for a board that is never old, to start from."""
+    tails = [1.0, rho, 0.0] if d is None else [Supermarket(rho, d).tail(i) for i in range(1 << 12)]
+    law = -np.diff(np.array(tails))
+    shortest = np.flatnonzero(law > _TAIL)[-1] + 1
+    board = np.zeros(1 << max(6, int(shortest + 8).bit_length()))
+    board[:shortest] = law[:shortest]
+    return board / board.sum()
 
 
 def _one_period(board: Array, lam: float, mu: float, period: float, d: int | None) -> tuple[Array, float]:

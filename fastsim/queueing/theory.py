@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -362,7 +362,7 @@ class MD1(MG1):
         # in (0, rho]: the Poisson weights die out at once
         x = self.arrival_rate * (k * self.service_mean - t)
         weight, total = math.exp(-x), 0.0
-        waiting = self._waiting_cdf(k)
+        waiting = _waiting_cdf(self.utilisation, 1 << k.bit_length())
         for j in range(k):
             total += weight * float(waiting[k - 1 - j])
             weight *= x / (j + 1)
@@ -387,18 +387,19 @@ class MD1(MG1):
         """p-quantile of the time in system: the wait and one service."""
         return self.wait_quantile(p) + self.service_mean
 
-    def _waiting_cdf(self, count: int) -> NDArray[np.float64]:
-        """P(at most j wait) for j < count, from the law of the number in system by level crossing."""
-        rho = self.utilisation
-        above = _poisson_tails(rho, count + 1)
-        p = np.zeros(count + 1)
-        p[0] = 1.0 - rho
-        for j in range(1, count + 1):
-            reach = min(j - 1, above.size - 1)  # tails beyond are below the last bit
-            inner = float(np.dot(p[j - reach : j], above[reach:0:-1])) if reach else 0.0
-            outer = p[0] * above[j - 1] if j - 1 < above.size else 0.0
-            p[j] = (outer + inner) * math.exp(rho)
-        return np.cumsum(p)[1:]
+
+@lru_cache(maxsize=16)
+def _waiting_cdf(rho: float, count: int) -> NDArray[np.float64]:
+    """P(at most j wait) in M/D/1 for j < count, from the law of the number in system by level crossing."""
+    above = _poisson_tails(rho, count + 1)
+    p = np.zeros(count + 1)
+    p[0] = 1.0 - rho
+    for j in range(1, count + 1):
+        reach = min(j - 1, above.size - 1)  # tails beyond are below the last bit
+        inner = float(np.dot(p[j - reach : j], above[reach:0:-1])) if reach else 0.0
+        outer = p[0] * above[j - 1] if j - 1 < above.size else 0.0
+        p[j] = (outer + inner) * math.exp(rho)
+    return np.cumsum(p)[1:]
 
 
 def _poisson_tails(mean: float, count: int) -> NDArray[np.float64]:
