@@ -59,8 +59,8 @@ class Best:
 def interleaved(jobs: Mapping[str, Job]) -> dict[str, Best]:
     """Let jobs take turns, so that all meet the same load; a short job runs several times in its turn.
 
-    CPU seconds (of all threads, the system's included) are what a clock shows on an idle machine, and hardly
-    change on a busy one.
+    CPU seconds (of all threads, the system's included) are what a clock shows on an idle machine. On a busy
+    one, whose caches are shared, they have been up to 1.5 times as many; a clock shows several times as many.
     """
     best = {name: Best() for name in jobs}
     for turn in range(1 + max(job.rounds for job in jobs.values())):
