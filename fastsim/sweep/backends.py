@@ -72,7 +72,7 @@ def workers(backend: str, jobs: int, *, alone: bool = False) -> Iterator[Results
         if backend == "threads":
             yield cast(Results, Parallel(backend="threading", **common))
             return
-        common["pre_dispatch"] = 1 if alone else 2 * at_once
+        common["pre_dispatch"] = 1 if at_once == 1 else 2 * at_once
         with _worker_environment():
             yield cast(Results, Parallel(backend="loky", initializer=_start_worker, **common))
 
