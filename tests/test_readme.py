@@ -1,4 +1,4 @@
-"""The README's commands work: blocks opened with ```sh run are run, in order, from the repository's top."""
+"""The commands of README.md work: blocks opened with ```sh run or ```python run, from the repository's top."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ BLOCK = re.compile(r"^```(\S+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STUB_LINES = 20  # a shorter README is not written yet
 
 
-def runnable(text: str) -> list[str]:
+RUNNERS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
+
+
+def runnable(text: str) -> list[tuple[str, str]]:
     return [
-        code for language, marks, code in BLOCK.findall(text) if language == "sh" and "run" in marks.split()
+        (language, code)
+        for language, marks, code in BLOCK.findall(text)
+        if language in RUNNERS and "run" in marks.split()
     ]
 
 
@@ -26,13 +31,13 @@ def readme() -> str:
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.parametrize("commands", runnable(readme()))
-def test_commands_of_the_readme_run(commands):
+@pytest.mark.parametrize(("language", "commands"), runnable(readme()))
+def test_commands_of_the_readme_run(language, commands):
     if "../shared/" in commands and not (ROOT.parent / "shared").exists():
         pytest.skip("shared data is absent beside the repository")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
+        [*RUNNERS[language], commands],
         cwd=ROOT,
         env=os.environ | {"PATH": path, "MPLBACKEND": "agg"},
         capture_output=True,
@@ -52,5 +57,5 @@ def test_the_readme_shows_a_command_that_is_tested():
 
 @pytest.mark.small
 def test_only_marked_blocks_are_run():
-    text = "```sh\nno\n```\n\n```sh run\nyes\nyes\n```\n\n```python run\nno\n```\n```sh run slow\nyes\n```\n"
-    assert runnable(text) == ["yes\nyes\n", "yes\n"]
+    text = "```sh\nno\n```\n\n```sh run\nyes\nyes\n```\n\n```python run\n1\n```\n```text run slow\nno\n```\n"
+    assert runnable(text) == [("sh", "yes\nyes\n"), ("python", "1\n")]
