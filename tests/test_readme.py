@@ -1,4 +1,4 @@
-"""The commands of README.md work: blocks opened with ```sh run or ```python run, from the repository's top."""
+"""The README works: blocks opened with ```sh run or ```python run are run, in order, from the top folder."""
 
 from __future__ import annotations
 
