@@ -106,7 +106,7 @@ def simulate(
     """
     policy = get(router)
     params = policy.values(router_params)
-    period_ps = _period_ps(view)
+    period_ps = view_period_ps(view)
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
     needs = st.NEEDS_WORK * ("work" in policy.needs) + st.NEEDS_MATCH * ("match" in policy.needs)
@@ -143,7 +143,7 @@ def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
         simulate(workload, Cluster(2), router)
 
 
-def _period_ps(view: str) -> int:
+def view_period_ps(view: str) -> int:
     """Period of a periodic view in picoseconds; 0 for the live view."""
     if view == "live":
         return 0

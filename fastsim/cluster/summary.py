@@ -85,7 +85,7 @@ def cached_copies(state: Any) -> float:
     found = np.empty((int(state.pool[st.EXT_LIVE]), 3), np.int64)
     run, low, high = found[: list_copies(state, found)].T
     distinct = cached - int((high - low).sum()) + _union(run, low, high)
-    return cached / distinct if distinct else 1.0
+    return float(cached / distinct) if distinct else 1.0
 
 
 def _union(run: np.ndarray, low: np.ndarray, high: np.ndarray) -> int:

@@ -42,7 +42,7 @@ def parameters() -> list[str]:
 
 def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
-    from fastsim.cluster.simulate import _period_ps
+    from fastsim.cluster.simulate import view_period_ps
 
     check_keys(raw, TOP, "[base]")
     for table in ("router_params", "workload", "cluster"):
@@ -56,7 +56,7 @@ def validate(raw: Mapping[str, Any]) -> Params:
     ):
         raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
     view = raw.get("view", "live")
-    _period_ps(view)
+    view_period_ps(view)
     return {
         **_router(raw.get("router", "round_robin"), raw.get("router_params", {})),
         "view": view,
