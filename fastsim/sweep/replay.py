@@ -70,7 +70,7 @@ def replay(
         raise InputError("replay compares routers; for lists of other values write a sweep")
     what, cells = experiment(sweep.experiment), sweep.cells()
     workload = what.prepare(cells[0], sweep.seed, 0)
-    note(str(workload.summary))
+    note(f"{workload.summary}\n{_reuse(workload, cells[0]['cluster'])}")
     what.warmup(cells, lambda text: None)
     what.row(cells[0], workload, sweep.seed, 0)  # compiles the prompts, which later runs find
     rows: list[dict[str, Any]] = []
@@ -81,3 +81,18 @@ def replay(
         hidden = {name: None for name, metric in what.metrics.items() if metric.tail and not row["stable"]}
         rows.append({"router": cell["router"], **row, **hidden, "speed_rps": len(workload) / seconds})
     return Replay(workload.summary.to_dict(), cells[0]["cluster"], rows)
+
+
+def _reuse(workload: Any, cluster: Params) -> str:
+    """How much of the input any cache could save, and one of a replica's and of the cluster's size."""
+    from fastsim.cluster.config import Cluster
+    from fastsim.cluster.prefix import ideal_hit_rate, lru_hit_rates
+
+    made = Cluster(**cluster)
+    sizes = [made.kv_blocks, made.kv_blocks * made.replicas]
+    one, all_ = lru_hit_rates(workload, made.block, sizes)
+    ideal = ideal_hit_rate(workload, made.block)
+    return (
+        f"reuse       {ideal:.1%} of the input tokens with one infinite cache; {one:.1%} with one LRU cache of a "
+        f"replica's size, {all_:.1%} of the cluster's (requests one by one)"
+    )
