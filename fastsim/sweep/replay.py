@@ -93,6 +93,6 @@ def _reuse(workload: Any, cluster: Params) -> str:
     one, all_ = lru_hit_rates(workload, made.block, sizes)
     ideal = ideal_hit_rate(workload, made.block)
     return (
-        f"reuse       {ideal:.1%} of the input tokens with one infinite cache; {one:.1%} with one LRU cache of a "
-        f"replica's size, {all_:.1%} of the cluster's (requests one by one)"
+        f"reuse       {ideal:.1%} of the input tokens with one infinite cache, {one:.1%} with one LRU cache "
+        f"of a replica's size, {all_:.1%} with one of the cluster's (requests one by one)"
     )
