@@ -31,8 +31,9 @@ test: lint  ## lint, then all tests compiled, then the small ones uncompiled
 bench: $(STAMP)  ## benchmarks, printed as ratios where there is something to compare with
 	$(BIN)/pytest -q -s tests/bench --benchmark-only --benchmark-disable-gc
 
-study: $(STAMP)  ## every sweep in sweeps/
-	for sweep in sweeps/*.toml; do $(BIN)/fastsim run $$sweep || exit 1; done
+study: $(STAMP)  ## statistical studies that take long: coverage of intervals, error rates of the overload test
+	$(BIN)/python -m tests.study.coverage
+	$(BIN)/python -m tests.study.stability
 
 clean:  ## caches and build output; results and .venv stay
 	rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks dist
