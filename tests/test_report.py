@@ -1,5 +1,6 @@
 """Tables line up and say what they withhold; figures come from stored results alone."""
 
+import dataclasses
 import math
 
 import matplotlib.image
@@ -77,6 +78,13 @@ def test_table_says_what_it_withholds(results):
     assert written.count("unstable") == 1 + 2 + 1  # and the note
     (means,) = summarise(results, metrics=["latency_mean_s"])
     assert text.summary(means, FAKE).count("unstable\n") == 2  # no P99 column, so a column says so
+
+
+def test_a_grid_with_nothing_finished_says_so(results):
+    (table,) = summarise(results)
+    nothing = dataclasses.replace(table, cells=())  # a sweep stopped before this grid, or seen while it runs
+    assert text.summary(nothing, FAKE) == "Policies\n\nno line has all its points yet"
+    assert data.rows([nothing]) == []
 
 
 def test_rows_for_machines(results):

@@ -72,6 +72,8 @@ def number(value: Any) -> str:
 
 def summary(table: Table, what: Experiment) -> str:
     """The table of one grid, with its title above and what the reader must know below."""
+    if not table.cells:
+        return "\n".join([*([table.title, ""] if table.title else []), "no line has all its points yet"])
     contrast = [name for name in what.contrast if name in table.metrics] if _compared(table) else []
     seeds = {(cell.seeds, cell.why) for cell in table.cells}
     columns: list[tuple[str, list[str]]] = [
