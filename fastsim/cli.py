@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
+from fastsim import cli_queueing
+from fastsim.cli_output import Json, print_json
 from fastsim.errors import InputError
 
 app = App(
@@ -26,7 +28,6 @@ Settings = Annotated[
     tuple[str, ...],
     Parameter(name="--set", help="Set a parameter: key=value, the value as in TOML. May be repeated."),
 ]
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON.")]
 
 
 @app.command
@@ -108,7 +109,7 @@ def show(
     from fastsim.report import data
     from fastsim.sweep import read, summarise
 
-    _print_json(data.rows(summarise(read(folder), by, metric)))
+    print_json(data.rows(summarise(read(folder), by, metric)))
 
 
 @app.command
@@ -179,9 +180,14 @@ def replay(
     }
     found = compare(base, router, settings=settings, note=_note)
     if as_json:
-        _print_json({"workload": found.workload, "cluster": found.cluster, "routers": found.rows})
+        print_json({"workload": found.workload, "cluster": found.cluster, "routers": found.rows})
     else:
         print(text.replay(found))
+
+
+app.command(cli_queueing.queue)
+app.command(cli_queueing.balls)
+app.command(cli_queueing.lecture)
 
 
 @app.command
@@ -247,19 +253,13 @@ def _list(what: str, as_json: bool) -> None:
 
     listing = getattr(listings, what)()
     if as_json:
-        _print_json(listing)
+        print_json(listing)
     else:
         print(listings.render(listing))
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
 
 
 def _note(text: str) -> None:

@@ -1,0 +1,284 @@
+"""The figures of the lecture's code 01 (classic load balancing) beside ours.
+
+A figure of the lecture comes from one short run. It agrees if it lies in our 95 % interval, or in the range
+that holds 95 % of single runs of the lecture's own length, each widened by the figure's rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsim.queueing import balls_in_bins, simulation
+from fastsim.queueing.balls_theory import asymptotic_max
+from fastsim.queueing.result import QueueResult
+from fastsim.stats import Interval, mean_interval, paired_ratio, quantile
+
+__all__ = ["Row", "code_01"]
+
+Array = NDArray[np.float64]
+
+SEED = 1
+SERVERS, UTILISATION, PERIOD = 16, 0.9, 4.0
+# The lecture does not give its heavy-tailed law. This one has a coefficient of variation of 5.7.
+HEAVY = "bounded_pareto(alpha=1.5, ratio=10000)"
+LONG, LONG_RUNS, WARMUP = 400_000, 20, 50_000
+SHORT, SHORT_RUNS = 50_000, 160  # the lecture's run, from empty servers
+HEAVY_SEEDS = 8  # that the lecture averages over
+THROWS, FEW_TRIALS = 2_000, 5  # the fewest throws whose mean can be 8.2, as 5.4, 3.0 and 3.4
+POLICIES = {
+    "random": "random",
+    "round_robin": "round robin",
+    "jsq": "shortest queue",
+    "jsq_d": "best of two",
+    "lwl": "least work left",
+}
+TIME = "mean service times"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure.
+
+    Attributes
+    ----------
+    id, quantity, unit : str
+    lecture : float, str or None
+        The lecture's figure, its words where it gives none, None where it says nothing.
+    ours, low, high : float
+        Estimate and 95 % interval.
+    seeds : int
+        Independent runs behind it; 0 for a formula.
+    verdict : str
+        ``"agrees"``, ``"disagrees"``, ``"undecided"``, or ``"-"`` where the lecture says nothing.
+    note : str
+        How long the runs were, and why the verdict is what it is.
+    """
+
+    id: str
+    quantity: str
+    unit: str
+    lecture: float | str | None
+    ours: float
+    low: float
+    high: float
+    seeds: int
+    verdict: str
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """One policy in one setting: runs long enough for an interval, and runs as short as the lecture's."""
+
+    long: QueueResult
+    short: QueueResult
+
+    def __call__(self, name: str) -> tuple[Array, Array]:
+        return self.long.runs[name], self.short.runs[name]
+
+
+def code_01(workers: int = 1) -> list[Row]:
+    """Simulate all that code 01 of the lecture shows (C1 to C8); a minute on two cores.
+
+    Parameters
+    ----------
+    workers : int
+        Threads; the result does not depend on it.
+    """
+    fresh = {name: _simulate(name, workers) for name in POLICIES}
+    heavy = {name: _simulate(name, workers, size=HEAVY) for name in POLICIES}
+    old = {name: _simulate(name, workers, update="periodic", period=PERIOD) for name in ("jsq", "jsq_d")}
+    return [*_balls(workers), *_exponential(fresh), *_heavy_tailed(heavy), *_stale(fresh, old)]
+
+
+def _simulate(dispatcher: str, workers: int, **setting: Any) -> _Runs:
+    def runs(requests: int, warmup: int, replications: int, seed: int) -> QueueResult:
+        return simulation.simulate(
+            SERVERS,
+            dispatcher,
+            utilisation=UTILISATION,
+            requests=requests,
+            warmup=warmup,
+            replications=replications,
+            quantiles=(0.99,),
+            seed=seed,
+            workers=workers,
+            **setting,
+        )
+
+    return _Runs(runs(LONG, WARMUP, LONG_RUNS, SEED), runs(SHORT, 0, SHORT_RUNS, SEED + 1))
+
+
+def _balls(workers: int) -> Iterator[Row]:
+    for name, bins, said in (("C1", 1_000, (5.4, 3.0)), ("C2", 100_000, (8.2, 3.4))):
+        for choices, figure in enumerate(said, start=1):
+            found = balls_in_bins.balls(bins, choices=choices, trials=THROWS, seed=SEED, workers=workers)
+            few = found.maxima.reshape(-1, FEW_TRIALS).mean(axis=1)
+            law = found.theory
+            note = f"{THROWS:,} throws of {bins:,} balls"
+            note += f"; {law.kind} {law.law.mean:.3f}" if law else ""
+            quantity = f"mean fullest of {bins:,} bins, {_choices(choices)}"
+            spread = (few, f"means of {FEW_TRIALS} throws")
+            yield _figure(name, quantity, "balls", figure, 1, found.mean, spread, note)
+    for bins, said in ((100_000, (4.71, 3.53)), (1_000_000, (5.26, 3.79))):
+        for choices, figure in enumerate(said, start=1):
+            ours = asymptotic_max(bins, choices)
+            same = abs(round(ours, 2) - figure) < 1e-9
+            verdict = "agrees" if same else "disagrees"
+            quantity = f"asymptotic fullest of {bins:,} bins, {_choices(choices)}"
+            note = "a formula, its leading term only" if same else f"the formula gives {ours:.4f}"
+            yield Row("C3", quantity, "balls", figure, ours, ours, ours, 0, verdict, note)
+
+
+def _choices(choices: int) -> str:
+    return "random" if choices == 1 else "best of two"
+
+
+def _exponential(runs: dict[str, _Runs]) -> Iterator[Row]:
+    """C4 to C6: exponential sizes."""
+    ids = {"random": "C4", "round_robin": "C5", "jsq": "C6", "jsq_d": "C6", "lwl": "C6"}
+    for name, found in runs.items():
+        figure = 11.56 if name == "random" else None
+        yield _measured(ids[name], name, found, "response_mean", figure, 2)
+        yield _measured(ids[name], name, found, "response_p99")
+        if name == "random":
+            yield _measured("C4", name, found, "response_mean", 10.0, 2, "theory's figure")
+        if name == "round_robin":
+            yield _ratio("C5", "round robin / random, mean", 0.5, 1, found, runs["random"], "response_mean")
+    queued = paired_ratio(runs["jsq"]("wait_mean")[0], runs["random"]("wait_mean")[0])
+    note = "we take 'hardly any' as a tenth of random's wait"
+    yield _claim("C6", "shortest queue / random, mean wait", "hardly any queueing", queued, (0.0, 0.1), note)
+    shared = paired_ratio(runs["jsq"]("response_mean")[0], runs["lwl"]("response_mean")[0])
+    note = "least work left is one shared queue (M/M/16); we take 'like' as within a quarter"
+    yield _claim("C6", "shortest queue / shared queue, mean", "behaves like it", shared, (0.75, 1.25), note)
+
+
+def _heavy_tailed(runs: dict[str, _Runs]) -> Iterator[Row]:
+    """C7: heavy-tailed sizes."""
+    for name, found in runs.items():
+        yield _measured("C7", name, found, "response_mean", setting="heavy tail")
+        yield _measured("C7", name, found, "response_p99", setting="heavy tail")
+    a, b = runs["round_robin"]("response_mean"), runs["random"]("response_mean")
+    few = a[1].reshape(-1, HEAVY_SEEDS).mean(axis=1) / b[1].reshape(-1, HEAVY_SEEDS).mean(axis=1)
+    low, high = _middle(few)
+    noise = low <= 1.0 <= high
+    found = paired_ratio(a[0], b[0])
+    note = f"means over {HEAVY_SEEDS} runs of {SHORT:,} range over {low:.2f} to {high:.2f}; {_effort(found)}"
+    verdict = "agrees" if noise else "disagrees"
+    yield _row("C7", "round robin / random, mean, heavy tail", "", "1 within noise", found, verdict, note)
+    tails = paired_ratio(runs["jsq"]("response_p99")[0], runs["lwl"]("response_p99")[0])
+    note = f"sizes are {HEAVY}, as the lecture does not say"
+    quantity = "shortest queue / least work left, P99, heavy tail"
+    yield _claim("C7", quantity, "clearly above 1", tails, (1.0, np.inf), note)
+
+
+def _stale(fresh: dict[str, _Runs], old: dict[str, _Runs]) -> Iterator[Row]:
+    """C8: queue lengths refreshed every four mean service times."""
+    for name, found in old.items():
+        for metric in ("response_mean", "response_p99"):
+            yield _measured("C8", name, found, metric, setting="T = 4")
+    blind = fresh["random"]("response_mean")[0]
+    herding = paired_ratio(old["jsq"]("response_mean")[0], blind)
+    yield _claim("C8", "shortest queue at T = 4 / random, mean", "above 1", herding, (1.0, np.inf), "")
+    two = paired_ratio(old["jsq_d"]("response_mean")[0], blind)
+    yield _claim("C8", "best of two at T = 4 / random, mean", "below 1", two, (0.0, 1.0), "")
+    change = paired_ratio(old["jsq_d"]("response_mean")[0], fresh["jsq_d"]("response_mean")[0])
+    worse = paired_ratio(old["jsq"]("response_mean")[0], fresh["jsq"]("response_mean")[0])
+    note = (
+        "we take 'hardly' as a tenth; little only beside shortest queue, "
+        f"whose mean grows {worse.value:.1f} times"
+    )
+    yield _claim("C8", "best of two, T = 4 / fresh, mean", "hardly changes", change, (0.9, 1.1), note)
+
+
+def _measured(
+    id: str,
+    name: str,
+    runs: _Runs,
+    metric: str,
+    lecture: float | None = None,
+    decimals: int = 2,
+    setting: str = "",
+) -> Row:
+    long, short = runs(metric)
+    quantity = f"{'P99' if metric.endswith('p99') else 'mean'} response, {POLICIES[name]}"
+    quantity += f", {setting}" if setting else ""
+    theory = runs.long.theory
+    note = ""
+    if theory:
+        value = theory.response_mean if metric == "response_mean" else (theory.response or {}).get(0.99)
+        note = f"; {theory.model} ({theory.kind}) {value:.4g}" if value else ""
+    found, spread = mean_interval(long), (short, f"single runs of {SHORT:,}")
+    return _figure(id, quantity, TIME, lecture, decimals, found, spread, f"{_effort(found)}{note}")
+
+
+def _ratio(id: str, quantity: str, lecture: float, decimals: int, a: _Runs, b: _Runs, metric: str) -> Row:
+    found = paired_ratio(a(metric)[0], b(metric)[0])
+    spread = (a(metric)[1] / b(metric)[1], f"single runs of {SHORT:,}")
+    return _figure(id, quantity, "", lecture, decimals, found, spread, _effort(found))
+
+
+def _figure(
+    id: str,
+    quantity: str,
+    unit: str,
+    lecture: float | None,
+    decimals: int,
+    found: Interval,
+    spread: tuple[Array, str],
+    note: str,
+) -> Row:
+    """Judge a number against the interval, then against the spread of runs as short as the lecture's."""
+    if lecture is None:
+        return _row(id, quantity, unit, None, found, "-", note)
+    rounding = 0.5 * 10.0**-decimals
+    if found.low - rounding <= lecture <= found.high + rounding:
+        return _row(id, quantity, unit, lecture, found, "agrees", f"in the interval; {note}")
+    low, high = _middle(spread[0])
+    inside = low - rounding <= lecture <= high + rounding
+    where = f"{'in' if inside else 'outside'} the spread of {spread[1]}, {low:.2f} to {high:.2f}"
+    if not inside:
+        where += f", {lecture / found.value - 1.0:+.0%} of ours"
+    return _row(id, quantity, unit, lecture, found, "agrees" if inside else "disagrees", f"{where}; {note}")
+
+
+def _claim(
+    id: str, quantity: str, lecture: str, found: Interval, wanted: tuple[float, float], note: str
+) -> Row:
+    """Judge words: the whole interval lies in the range that we take them for, or outside."""
+    low, high = wanted
+    if low <= found.low and found.high <= high:
+        verdict = "agrees"
+    else:
+        verdict = "disagrees" if found.low > high or found.high < low else "undecided"
+    return _row(id, quantity, "", lecture, found, verdict, "; ".join(filter(None, [note, _effort(found)])))
+
+
+def _row(
+    id: str,
+    quantity: str,
+    unit: str,
+    lecture: float | str | None,
+    found: Interval,
+    verdict: str,
+    note: str,
+) -> Row:
+    return Row(id, quantity, unit, lecture, found.value, found.low, found.high, found.n, verdict, note)
+
+
+def _middle(values: Array) -> tuple[float, float]:
+    """The range that leaves 2.5 % of the values out on either side."""
+    return float(quantile(values, 0.025)), float(quantile(values, 0.975))
+
+
+def _effort(found: Interval) -> str:
+    return f"{found.n} runs of {LONG:,} requests"
