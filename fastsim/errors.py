@@ -30,6 +30,6 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     known = list(choices)
     by_lower = {choice.lower(): choice for choice in known}
-    for close in difflib.get_close_matches(name.lower(), by_lower, n=1):
+    for close in difflib.get_close_matches(str(name).lower(), by_lower, n=1):
         return f"did you mean {by_lower[close]!r}?"
     return "choose one of: " + ", ".join(known) if known else "there are none to choose from"

@@ -400,6 +400,31 @@ def test_warmup_compiles_what_a_run_needs():
 
 
 @small
+@small
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("trace.jsonl", Cluster(2)),
+            "workload = 'trace.jsonl' is not allowed; make one by fastsim.workloads",
+        ),
+        ((None, Cluster(2)), "workload = None is not allowed"),
+        ((Cluster(2), Cluster(2)), "workload = Cluster"),
+        ((make("unique", requests=2), {"replicas": 2}), "cluster = {'replicas': 2} is not allowed"),
+        ((make("unique", requests=2), Cluster(2), 3), "router = 3 is not known"),
+    ],
+)
+def test_what_is_no_workload_cluster_or_router_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        simulate(*arguments)
+
+
+@small
+def test_a_result_prints_in_a_line():
+    result = simulate(make("unique", requests=3), Cluster(2))
+    assert repr(result) == "<Result: 3 requests, 2 replicas>"
+
+
 def test_the_front_door():
     assert fastsim.simulate is simulate
     assert {"simulate", "Cluster", "router", "routers", "workloads"} <= set(dir(fastsim))

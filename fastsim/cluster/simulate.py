@@ -53,6 +53,12 @@ class Result:
     events: int
     warmup_s: float
 
+    def __repr__(self) -> str:
+        """Short: a notebook prints it, and the columns are as long as the run."""
+        return (
+            f"<Result: {len(self.columns['request']):,} requests, {len(self.replicas['busy_s']):,} replicas>"
+        )
+
     @cached_property
     def requests(self) -> pl.DataFrame:
         """One row a request, with the columns of `columns`."""
@@ -104,6 +110,14 @@ def simulate(
     InputError
         Before anything runs, if a name is unknown, a value out of range or a request can never fit.
     """
+    for value, kind, made in (
+        (workload, Workload, "workloads.load or make"),
+        (cluster, Cluster, "Cluster(...)"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(
+                f"{kind.__name__.lower()} = {value!r} is not allowed; make one by fastsim.{made}"
+            )
     policy = get(router)
     params = policy.values(router_params)
     period_ps = view_period_ps(view)
