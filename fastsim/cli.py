@@ -30,12 +30,23 @@ Settings = Annotated[
 ]
 
 
+def _whole(kind: Any, tokens: Any) -> int:
+    """A whole number as written: cyclopts would cut 2.5 to 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+
+
 @app.command
 def run(
     sweep: Path,
     /,
     *,
-    jobs: int | None = None,
+    jobs: Whole | None = None,
     out: Path | None = None,
     backend: Literal["threads", "processes", "dask"] = "threads",
     settings: Settings = (),
@@ -118,16 +129,16 @@ def replay(
     /,
     *,
     router: tuple[str, ...] = (),
-    replicas: int = 4,
+    replicas: Whole = 4,
     model: str = "mistral-7b",
     gpu: str = "a6000",
     engine: Literal["vllm", "lecture"] = "vllm",
-    block_tok: int | None = None,
-    kv_tok: int | None = None,
+    block_tok: Whole | None = None,
+    kv_tok: Whole | None = None,
     view: str = "live",
     rate_scale: float = 1.0,
     format: str | None = None,
-    hash_block_tok: int | None = None,
+    hash_block_tok: Whole | None = None,
     skip_bad: bool = False,
     settings: Settings = (),
     as_json: Json = False,

@@ -112,6 +112,8 @@ def test_settings_and_folder(tmp_path, spec):
         ),
         (["run", "small.toml", "--jobs", "0"], "fastsim: jobs is 0; it must be at least 1"),
         (["run", "small.toml", "--jobs", "two"], "--jobs"),
+        (["run", "small.toml", "--jobs", "1.5"], "--jobs: '1.5' is not a whole number"),
+        (["replay", "small.toml", "--replicas", "2.5"], "--replicas: '2.5' is not a whole number"),
         (["run", "small.toml", "--backend", "thread"], "--backend"),
         (["show", "."], "fastsim: . holds no sweep results: there is no sweep.json in it"),
         (["shwo"], 'Did you mean "show"?'),
