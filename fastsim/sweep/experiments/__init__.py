@@ -12,6 +12,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Metric", "experiment"]
 # name -> "module:attribute", imported on first use: listing or showing results needs no simulator.
 EXPERIMENTS: dict[str, str] = {
     "cluster": "fastsim.sweep.experiments.cluster:CLUSTER",
+    "queueing": "fastsim.sweep.experiments.queueing:QUEUEING",
 }
 
 
