@@ -83,6 +83,8 @@ def test_settings_reach_base_axes_and_tables():
     assert sweep.grids[0].axes == ("traffic.rate_rps",)
     with pytest.raises(InputError, match=r"--set 'sizes' is unknown; did you mean 'size'\?"):
         parse(DOCUMENT, ["sizes=3"])
+    with pytest.raises(InputError, match=r"--set 'seeds' is unknown; did you mean 'sweep.seeds'\?"):
+        parse(DOCUMENT, ["seeds=3"])
     pairs = document(grid={"rate_rps, size": [[0.5, 10], [1.0, 20]]})
     with pytest.raises(InputError, match="moves together with others in the grid axis"):
         parse(pairs, ["size=3"])

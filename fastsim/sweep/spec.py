@@ -155,7 +155,7 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
     grids = [_with_full_names(grid, what) for grid in grids or [{}]]
     for key, value in overrides:
         if key not in of_tables:
-            base, grids = _override(P.resolve(key, what.parameters(), "--set"), value, base, grids)
+            base, grids = _override(_parameter(key, what.parameters()), value, base, grids)
     for metric in file.sweep.metrics:
         _check_metric(metric, what, "[sweep] metrics")
     if file.stop is not None:
@@ -197,6 +197,14 @@ def _setting(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+
+
+def _parameter(key: str, known: Sequence[str]) -> str:
+    """The whole name of a parameter that is set by the last part of it."""
+    of_sweep = key in ("seed", "seeds", "jobs") and not any(name.split(".")[-1] == key for name in known)
+    if of_sweep:
+        raise InputError(f"--set {key!r} is unknown; did you mean 'sweep.{key}'?")
+    return P.resolve(key, known, "--set")
 
 
 def _override(name: str, value: Any, base: Params, grids: list[Params]) -> tuple[Params, list[Params]]:
