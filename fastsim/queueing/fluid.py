@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,9 @@ Array = NDArray[np.float64]
 _TAIL = 1e-13  # probability beyond the longest queue kept
 _LEAST = 1e-15  # fractions of servers below this are not followed
 _LENGTH_MAX = 1 << 12
+_TRIES, _DEPTH = 150, 8  # boards tried, and how many of the last ones are extrapolated from
+_WATCHED = 40  # periods in which a board must not drift away
+_PERIODS = 400  # to average over where no board stays as it is
 _STEPS = 400  # Runge-Kutta steps for balls into bins: relative errors below 1e-9 for up to 16 balls a bin
 
 
@@ -143,23 +147,65 @@ def periodic_update(
         rho = arrival_rate / service_rate
         return PeriodicUpdate(1.0 / (service_rate - arrival_rate), rho / (1.0 - rho), True, _geometric(rho))
     board = _fresh_board(arrival_rate / service_rate, d)
-    means: list[float] = []
-    periods_max = 200 + int(400.0 / (period * (service_rate - arrival_rate)))
-    while len(means) < periods_max:
-        after, mean = _one_period(board, arrival_rate, service_rate, period, d)
-        if after[-8:].sum() > _TAIL:
-            if board.size >= _LENGTH_MAX:
-                raise InputError(
-                    f"period is {period:g}; queues grow beyond {_LENGTH_MAX}, so no limit is computed"
-                )
-            board = np.concatenate([board, np.zeros(board.size)])
-            continue
-        if np.abs(after - board).max() < tolerance:
-            return PeriodicUpdate(mean / arrival_rate, mean, True, np.trim_zeros(after, "b"))
-        means.append(mean)
-        board = after
-    mean = float(np.mean(means[periods_max // 2 :]))
+
+    def over_a_period(start: Array) -> tuple[Array, float]:
+        return _one_period(start, arrival_rate, service_rate, period, d)
+
+    found = _settled(over_a_period, board, period, tolerance)
+    if found is not None and _returns(over_a_period, found[0], period):
+        return PeriodicUpdate(found[1] / arrival_rate, found[1], True, np.trim_zeros(found[0], "b"))
+    means = np.empty(_PERIODS)
+    for k in range(_PERIODS):
+        board, means[k] = over_a_period(_room(board, period))
+    mean = float(means[_PERIODS // 2 :].mean())
     return PeriodicUpdate(mean / arrival_rate, mean, False, np.trim_zeros(board, "b"))
+
+
+def _returns(over_a_period: Callable[[Array], tuple[Array, float]], found: Array, period: float) -> bool:
+    """Whether a board close to the one found does not drift away from it, period after period."""
+    board = 0.999 * found
+    board[0] += 0.001
+    distance = np.abs(board - found).max()
+    for _ in range(_WATCHED):
+        board = _room(board, period)
+        board = over_a_period(board)[0]
+    return bool(np.abs(board - np.pad(found, (0, board.size - found.size))).max() <= distance)
+
+
+def _settled(
+    over_a_period: Callable[[Array], tuple[Array, float]], board: Array, period: float, tolerance: float
+) -> tuple[Array, float] | None:
+    """The board that a period leaves as it was, and the mean number within; None if none is found.
+
+    Anderson's acceleration: the next board is extrapolated from the last few, as a short period alone changes
+    little.
+    """
+    boards, changes = [], []
+    for _ in range(_TRIES):
+        board = _room(board, period)
+        if boards and boards[-1].size < board.size:
+            boards, changes = [], []
+        after, mean = over_a_period(board)
+        change = after - board
+        if np.abs(change).max() < tolerance:
+            return after, mean
+        boards, changes = [*boards[-_DEPTH:], after], [*changes[-_DEPTH:], change]
+        board = after
+        if len(boards) > 1:
+            steps = np.diff(changes, axis=0).T
+            weights = np.linalg.lstsq(steps, change, rcond=None)[0]
+            board = np.maximum(after - np.diff(boards, axis=0).T @ weights, 0.0)
+            board /= board.sum()
+    return None
+
+
+def _room(board: Array, period: float) -> Array:
+    """The board, with as many lengths again if the longest kept are in use."""
+    if board[-8:].sum() <= _TAIL:
+        return board
+    if board.size >= _LENGTH_MAX:
+        raise InputError(f"period is {period:g}; queues grow beyond {_LENGTH_MAX}, so no limit is computed")
+    return np.concatenate([board, np.zeros(board.size)])
 
 
 def _fresh_board(rho: float, d: int | None) -> Array:
