@@ -6,6 +6,7 @@ import pytest
 
 from fastsim.errors import InputError
 from fastsim.queueing import make_spec, run_once, simulate
+from fastsim.queueing.balls_theory import one_choice_max
 from fastsim.queueing.warmup import default_requests, least_warmup
 from fastsim.report import figures
 from fastsim.sweep import load, read, run, summarise
@@ -84,6 +85,30 @@ def test_a_sweep_gives_the_intervals_that_simulate_gives(tmp_path):
         assert found is not None
         assert found.value == pytest.approx(alone.response.mean.value, rel=1e-14)
         assert found.high == pytest.approx(alone.response.mean.high, rel=1e-12)
+
+
+def test_a_row_of_balls_is_a_batch_of_throws():
+    balls = experiment("balls")
+    params = balls.validate({"bins": 200, "choices": 1, "trials": 400})
+    assert params["balls"] == 200
+    rows = [balls.row(params, None, 1, replicate) for replicate in (0, 1, 0)]
+    assert rows[0] == rows[2] != rows[1]
+    # 400 trials with a standard deviation of 0.8: five standard errors, 1 in 1.7 million
+    assert rows[0]["fullest_mean"] == pytest.approx(one_choice_max(200, 200).mean, abs=5 * 0.8 / 20)
+    assert (rows[0]["samples"], balls.validate(params)) == (400, params)
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        ({"bin": 4}, r"\[base\] has no 'bin'; did you mean 'bins'"),
+        ({"beta": 1.5}, "balls: Expected `float` <= 1"),
+        ({"bins": 4, "choices": 5, "rule": "left"}, "4 bins allow at most 4 different ones"),
+    ],
+)
+def test_bad_balls_are_refused(raw, sentence):
+    with pytest.raises(InputError, match=sentence):
+        experiment("balls").validate(raw)
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("lecture-01-*.toml")), ids=lambda path: path.stem)

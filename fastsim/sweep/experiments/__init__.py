@@ -11,6 +11,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Metric", "experiment"]
 
 # name -> "module:attribute", imported on first use: listing or showing results needs no simulator.
 EXPERIMENTS: dict[str, str] = {
+    "balls": "fastsim.sweep.experiments.balls:BALLS",
     "cluster": "fastsim.sweep.experiments.cluster:CLUSTER",
     "queueing": "fastsim.sweep.experiments.queueing:QUEUEING",
 }
