@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from fastsim import cli_queueing
-from fastsim.cli_output import Json, print_json
+from fastsim.cli_shared import Json, Whole, print_json
 from fastsim.errors import InputError
 
 app = App(
@@ -28,17 +28,6 @@ Settings = Annotated[
     tuple[str, ...],
     Parameter(name="--set", help="Set a parameter: key=value, the value as in TOML. May be repeated."),
 ]
-
-
-def _whole(kind: Any, tokens: Any) -> int:
-    """A whole number as written: cyclopts would cut 2.5 to 2."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
-
-
-Whole = Annotated[int, Parameter(converter=_whole)]
 
 
 @app.command

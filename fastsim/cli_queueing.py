@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastsim.cli_output import Json, print_json
+from fastsim.cli_shared import Json, Whole, print_json
 from fastsim.errors import InputError
 
 
 def queue(
     *,
-    servers: int = 1,
+    servers: Whole = 1,
     dispatcher: str = "random",
-    d: int | None = None,
+    d: Whole | None = None,
     without_replacement: bool = False,
     memory: bool = False,
     cutoff: tuple[float, ...] = (),
@@ -27,16 +27,16 @@ def queue(
     update: str = "live",
     period: float = 0.0,
     age: str = "constant",
-    dispatchers: int = 1,
+    dispatchers: Whole = 1,
     add_own: bool = False,
     allow_unstable: bool = False,
-    requests: int | None = None,
-    replications: int = 10,
-    warmup: int | None = None,
+    requests: Whole | None = None,
+    replications: Whole = 10,
+    warmup: Whole | None = None,
     rel_half_width: float | None = None,
     quantile: tuple[float, ...] = (0.5, 0.9, 0.99),
-    seed: int = 0,
-    jobs: int | None = None,
+    seed: Whole = 0,
+    jobs: Whole | None = None,
     as_json: Json = False,
 ) -> None:
     """Simulate servers behind a dispatcher: response times with intervals, and theory where there is any.
@@ -133,16 +133,16 @@ def queue(
 
 def balls(
     *,
-    bins: int,
-    balls: int | None = None,
-    choices: int = 2,
+    bins: Whole,
+    balls: Whole | None = None,
+    choices: Whole = 2,
     without_replacement: bool = False,
     beta: float = 1.0,
     rule: str = "random",
     weights: str | None = None,
-    trials: int | None = None,
-    seed: int = 0,
-    jobs: int | None = None,
+    trials: Whole | None = None,
+    seed: Whole = 0,
+    jobs: Whole | None = None,
     as_json: Json = False,
 ) -> None:
     """Throw balls into bins and report the fullest bin, with theory where there is any.
@@ -190,7 +190,7 @@ def balls(
     print_json(found.to_dict()) if as_json else print(text.balls(found))
 
 
-def lecture(code: str, /, *, jobs: int | None = None, as_json: Json = False) -> None:
+def lecture(code: str, /, *, jobs: Whole | None = None, as_json: Json = False) -> None:
     """Print every figure of one code of the lecture beside ours, with an interval and a verdict.
 
     Parameters
@@ -214,7 +214,7 @@ def _timestamps(trace: Path) -> Any:
     return load(trace).arrival_s
 
 
-def _workers(jobs: int | None) -> int:
+def _workers(jobs: Whole | None) -> int:
     from fastsim.sweep.backends import default_jobs
 
     if jobs is not None and jobs < 1:

@@ -98,6 +98,7 @@ def test_queue_takes_speeds_cutoffs_and_a_trace(run, tmp_path):
         ("queue --servers 4 --dispatcher jsq_d --d 9 --utilisation 0.5", "4 servers allow 1 to 4"),
         ("queue --utilisation 0.5 --size lognorm", "did you mean 'lognormal'?"),
         ("queue --utilisation 0.5 --jobs 0", "jobs is 0; it must be at least 1"),
+        ("queue --utilisation 0.5 --servers 2.5", "'2.5' is not a whole number"),
         ("balls --bins 0", "bins is 0; it must lie between 1 and"),
         ("balls --bins 10 --rule rigt", "there is no rule 'rigt'"),
         ("lecture 99", "lecture has no code '99'; choose one of: 01"),
