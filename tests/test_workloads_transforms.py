@@ -206,6 +206,9 @@ def test_shuffling_swaps_the_start_times_of_whole_sessions():
         return sorted(starts), sorted(gaps)
 
     assert starts_and_gaps(base) == starts_and_gaps(shuffled)
+    assert (
+        shuffled.arrival_s[-1] <= base.arrival_s[-1] + 1e-6
+    )  # as many requests in the same time: the same rate
     assert shuffled.arrival_s.tolist() != base.arrival_s.tolist()
     assert "40 sessions, given in the source, have swapped their start times" in shuffled.summary.notes[-1]
 
@@ -264,3 +267,16 @@ def test_transforms_leave_the_original_alone():
         assert other.digest() != before
     for copy, name in zip(copies, ("arrival_s", "symbols", "symbol_tok", "session"), strict=True):
         np.testing.assert_array_equal(copy, getattr(base, name))
+
+
+def test_requests_longer_than_max_tok_are_left_out_aloud(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    rows = [(0, 100, 5), (1000, 900, 5), (2000, 95, 10)]
+    path.write_text(
+        "".join(f'{{"timestamp": {t}, "input_length": {n}, "output_length": {m}}}\n' for t, n, m in rows)
+    )
+    kept = load(path, max_tok=105)
+    assert kept.prompt_tok.tolist() == [100, 95]
+    assert "left out 1 requests of more than 105 tokens" in kept.summary.notes
+    with pytest.raises(InputError, match="max_tok: 3 is not allowed"):
+        load(path, max_tok=3)

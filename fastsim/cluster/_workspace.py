@@ -200,7 +200,7 @@ def _require_fitting(workload: Workload, cluster: Cluster) -> None:
             f"workload: request {i} ({workload.prompt_tok[i]} prompt + "
             f"{workload.output_tok[i]} output tokens) "
             f"can never fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); "
-            "raise kv_tok or leave them out"
+            f"raise kv_tok, or load the trace with max_tok = {cluster.kv_tok}"
         )
     if workload.arrival_s[-1] > _PS_RANGE_S:
         raise InputError(

@@ -71,6 +71,7 @@ def replay(
     what, cells = experiment(sweep.experiment), sweep.cells()
     workload = what.prepare(cells[0], sweep.seed, 0)
     note(f"{workload.summary}\n{_reuse(workload, cells[0]['cluster'])}")
+    note("compiling or loading kernels")
     what.warmup(cells, lambda text: None)
     what.row(cells[0], workload, sweep.seed, 0)  # compiles the prompts, which later runs find
     rows: list[dict[str, Any]] = []

@@ -46,12 +46,13 @@ def load(
     seed: int = 0,
     replicate: int = 0,
     shuffle_sessions: bool = False,
+    max_tok: int | None = None,
     limit: int | None = None,
     cache: bool = True,
 ) -> Workload:
     """Load a request trace. With the defaults it is the trace as it stands in the file.
 
-    What is asked for is done in this order: window, repeat, shuffle, rate, limit.
+    What is asked for is done in this order: length, window, repeat, shuffle, rate, limit.
 
     Parameters
     ----------
@@ -77,6 +78,8 @@ def load(
         Choose the random numbers of thinning and shuffling.
     shuffle_sessions : bool
         Let whole sessions swap their start times, for replications of one trace.
+    max_tok : int, optional
+        Leave out requests with more tokens than this, prompt and output together: those that fit no replica.
     limit : int, optional
         Keep at most so many requests, the first to arrive.
     cache : bool
@@ -95,6 +98,8 @@ def load(
     if limit is not None:
         _check_whole("limit", limit, 1)
     workload = _parsed(fspath(path), options, cache)
+    if max_tok is not None:
+        workload = _short_enough(workload, max_tok)
     if start_s is not None or end_s is not None:
         workload = workload.window(start_s, end_s)
     workload = transforms.repeat(workload, repeat)
@@ -108,6 +113,17 @@ def load(
     if limit is not None and limit < len(workload):
         workload = workload.take(limit, f"the first {limit:,} requests of {len(workload):,}")
     return workload
+
+
+def _short_enough(workload: Workload, max_tok: int) -> Workload:
+    _check_whole("max_tok", max_tok, 1)
+    kept = workload.prompt_tok + workload.output_tok <= max_tok
+    if not kept.any():
+        raise InputError(
+            f"max_tok: {max_tok:,} is not allowed; it must leave a request, and the shortest has more"
+        )
+    note = f"left out {np.count_nonzero(~kept):,} requests of more than {max_tok:,} tokens"
+    return workload if kept.all() else workload.take(kept, note)
 
 
 def _check_scale(rate_scale: float, rate_mode: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -73,8 +74,9 @@ def repeat(workload: Workload, times: int) -> Workload:
 def shuffle_sessions(workload: Workload, rng: np.random.Generator, *, cached: bool = False) -> Workload:
     """Let whole sessions swap their start times at random; the gaps within a session stay.
 
-    The requests, their prompts and the set of start times stay the same, so the result is another run of
-    the same traffic. A long session that starts late may end after the original's last arrival.
+    The requests, their prompts, the set of start times and the span stay the same: a session starts only
+    where it ends within the trace, so a long one early. The result is another run of the same traffic, at
+    its rate.
 
     `cached` keeps derived sessions on disk.
     """
@@ -82,10 +84,34 @@ def shuffle_sessions(workload: Workload, rng: np.random.Generator, *, cached: bo
     count = int(session.max()) + 1
     start_s = np.full(count, np.inf)
     np.minimum.at(start_s, session, workload.arrival_s)
-    new_start_s = start_s[rng.permutation(count)]
+    last_s = np.zeros(count)
+    np.maximum.at(last_s, session, workload.arrival_s)
+    new_start_s = _swapped_starts(start_s, last_s - start_s, float(workload.arrival_s[-1]), rng)
     arrival_s = new_start_s[session] + (workload.arrival_s - start_s[session])
     order = np.argsort(arrival_s, kind="stable")
     given = (workload.session >= 0).any()
     source = "given in the source" if given else "derived from shared prefixes"
     note = f"{count:,} sessions, {source}, have swapped their start times at random"
     return replace(workload, session=session).arranged(order, arrival_s[order], note)
+
+
+def _swapped_starts(
+    start_s: np.ndarray, length_s: np.ndarray, end_s: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Give every session one of the start times, at random among those from which it ends by `end_s`.
+
+    The longest session chooses first. The times open to it are open to all shorter ones, too, and there are
+    as many times as sessions that need them, as the trace itself shows: everyone finds one.
+    """
+    slack_s = 1e-9 * max(end_s, 1.0)  # the trace's own sums are rounded
+    times_s = deque(np.sort(start_s).tolist())
+    chosen_s = np.empty_like(start_s)
+    open_s: list[float] = []
+    draws = rng.random(len(start_s)).tolist()
+    for turn, i in enumerate(np.argsort(-length_s, kind="stable").tolist()):
+        while times_s and times_s[0] <= end_s - length_s[i] + slack_s:
+            open_s.append(times_s.popleft())
+        pick = int(draws[turn] * len(open_s))
+        open_s[pick], open_s[-1] = open_s[-1], open_s[pick]
+        chosen_s[i] = open_s.pop()
+    return chosen_s

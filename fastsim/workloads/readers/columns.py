@@ -49,7 +49,9 @@ class Complaints:
         where = f"line {line}" + (f", column {column}" if column else "")
         shown = show(value)
         if not self.skip_bad:
-            raise InputError(f"{self.file}, {where}: {shown} is not allowed; it {reason}")
+            raise InputError(
+                f"{self.file}, {where}: {shown} is not allowed; it {reason} (skip_bad leaves such rows out)"
+            )
         rule = f"{column} {rule or reason}" if column else f"the row {rule or reason}"
         rows, first = self._seen.get(rule, (0, f"line {line}: {shown}"))
         self._seen[rule] = (rows + 1, first)
