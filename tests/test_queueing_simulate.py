@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,10 +95,10 @@ OLD = {
 @pytest.mark.parametrize("period", OLD)
 def test_old_information(period) -> None:
     """The two estimates within 2.5 standard errors of each other: 1 in 80 a number."""
-    for policy, reference in zip(({"d": 2}, {"d": 3}, {}), OLD[period], strict=True):
+    for d, reference in zip((2, 3, None), OLD[period], strict=True):
         result = simulate(
             16,
-            "jsq_d" if policy else "jsq",
+            "jsq_d" if d else "jsq",
             utilisation=0.9,
             update="periodic",
             period=period,
@@ -105,7 +106,7 @@ def test_old_information(period) -> None:
             replications=10,
             warmup=int(14.4 * (200.0 + 10.0 * period)),
             seed=2,
-            **policy,
+            d=d,
         )
         mean = result.response.mean
         error = math.hypot(mean.half_width / 2.26, 0.01 * reference)
@@ -115,7 +116,7 @@ def test_old_information(period) -> None:
 
 @pytest.mark.parametrize("update", ["periodic", "continuous", "individual"])
 def test_random_does_not_care_for_age(update) -> None:
-    kwargs = {"utilisation": 0.9, "requests": 20_000, "replications": 3, "warmup": 1000}
+    kwargs: dict[str, Any] = {"utilisation": 0.9, "requests": 20_000, "replications": 3, "warmup": 1000}
     fresh = simulate(16, "random", **kwargs)
     old = simulate(16, "random", update=update, period=50.0, **kwargs)
     np.testing.assert_array_equal(fresh.runs["response_mean"], old.runs["response_mean"])
@@ -123,7 +124,7 @@ def test_random_does_not_care_for_age(update) -> None:
 
 def test_age_models_agree_at_their_limits() -> None:
     """Very young information is as good as live, very old information much worse."""
-    kwargs = {"utilisation": 0.8, "requests": 10_000, "replications": 10, "warmup": 1000}
+    kwargs: dict[str, Any] = {"utilisation": 0.8, "requests": 10_000, "replications": 10, "warmup": 1000}
     live = simulate(8, "jsq", **kwargs).response.mean
     for update in ("periodic", "continuous", "individual"):
         for age in ("constant", "uniform", "exponential"):
@@ -135,9 +136,9 @@ def test_age_models_agree_at_their_limits() -> None:
 
 def test_own_counts_of_one_dispatcher_are_the_truth() -> None:
     """To the bit for scores that both keep by the same tree; several dispatchers know less and do worse."""
-    kwargs = {"utilisation": 0.9, "requests": 50_000, "replications": 4, "warmup": 2000}
+    kwargs: dict[str, Any] = {"utilisation": 0.9, "requests": 50_000, "replications": 4, "warmup": 2000}
     for name in ("sed", "jsq_d", "jiq"):
-        same = {"discipline": "ps"} if name == "jsq_d" else {}
+        same: dict[str, Any] = {"discipline": "ps"} if name == "jsq_d" else {}
         live = simulate(8, name, **same, **kwargs).runs["response_mean"]
         own = simulate(8, name, update="own", **same, **kwargs).runs["response_mean"]
         np.testing.assert_array_equal(live, own)
@@ -150,7 +151,13 @@ def test_own_counts_of_one_dispatcher_are_the_truth() -> None:
 
 def test_fast_and_general_kernels_agree() -> None:
     """By two kernels that break ties differently: means within 4 paired standard errors."""
-    kwargs = {"utilisation": 0.9, "requests": 200_000, "replications": 20, "warmup": 3000, "seed": 4}
+    kwargs: dict[str, Any] = {
+        "utilisation": 0.9,
+        "requests": 200_000,
+        "replications": 20,
+        "warmup": 3000,
+        "seed": 4,
+    }
     fast = simulate(16, "jsq", **kwargs)
     general = simulate(16, "jsq", update="own", **kwargs)
     difference = paired_difference(fast.runs["response_mean"], general.runs["response_mean"])
@@ -163,8 +170,8 @@ def test_fast_and_general_kernels_agree() -> None:
 
 def test_order_of_policies() -> None:
     """More information waits less, on common random numbers."""
-    kwargs = {"utilisation": 0.9, "requests": 50_000, "replications": 10, "warmup": 3000}
-    orders = [
+    kwargs: dict[str, Any] = {"utilisation": 0.9, "requests": 50_000, "replications": 10, "warmup": 3000}
+    orders: list[tuple[str, dict[str, Any]]] = [
         ("central_queue", {}),
         ("jsq", {}),
         ("jsq_d", {"memory": True}),
@@ -179,7 +186,12 @@ def test_order_of_policies() -> None:
 
 def test_unequal_speeds() -> None:
     """Shortest expected delay beats shortest queue where servers differ; least work is one queue."""
-    kwargs = {"utilisation": 0.7, "speeds": (8.0, 1.0, 1.0), "requests": 50_000, "replications": 10}
+    kwargs: dict[str, Any] = {
+        "utilisation": 0.7,
+        "speeds": (8.0, 1.0, 1.0),
+        "requests": 50_000,
+        "replications": 10,
+    }
     sed, jsq, weighted, lwl, one = (
         simulate(3, name, **kwargs).runs["response_mean"]
         for name in ("sed", "jsq", "weighted_random", "lwl", "central_queue")
@@ -192,6 +204,7 @@ def test_unequal_speeds() -> None:
 def test_size_intervals() -> None:
     """Every server gets an equal load, and heavy tails gain by it."""
     spec = make_spec(4, "sita", utilisation=0.8, size="bounded_pareto(alpha=1.1, ratio=10000)")
+    assert spec.loads is not None
     np.testing.assert_allclose(spec.loads, 0.8, rtol=1e-9)
     run = Run(spec, 0, 0)
     work = np.zeros(4)
@@ -199,8 +212,9 @@ def test_size_intervals() -> None:
         work += np.bincount(now.target, now.work, minlength=4)
     np.testing.assert_allclose(work / work.sum(), 0.25, atol=0.02)
     uneven = make_spec(3, "sita", utilisation=0.6, size="lognormal(cv=3)", speeds=(1.0, 2.0, 4.0))
+    assert uneven.loads is not None
     np.testing.assert_allclose(uneven.loads, 0.6, rtol=1e-9)
-    runs = {"requests": 500_000, "replications": 5, "warmup": 10_000}
+    runs: dict[str, Any] = {"requests": 500_000, "replications": 5, "warmup": 10_000}
     size = "bounded_pareto(alpha=1.1, ratio=1000)"
     sita = simulate(4, "sita", utilisation=0.8, size=size, **runs).response.mean
     random = simulate(4, "random", utilisation=0.8, size=size, **runs).response.mean
@@ -255,8 +269,8 @@ def test_conservation(name, discipline) -> None:
 def test_supermarket_tails() -> None:
     """Fractions of servers by length against the fixed point, for N = 2,000.
 
-    They are powers of the load, which is known to sqrt(2 / requests): 4.5 of these (1 in 150,000) are allowed,
-    and 0.3 % for the number of servers.
+    They are powers of the load, which is known to sqrt(2 / requests): 4.5 of these (1 in 150,000) and 0.3 %
+    for the number of servers are allowed.
     """
     limit = Supermarket(0.9, 2)
     result = simulate(
@@ -298,7 +312,7 @@ def test_periodic_update_of_many_servers() -> None:
 
 def test_arrival_processes() -> None:
     """Burstier arrivals wait longer; a trace of Poisson times is Poisson; a trace is used up and no more."""
-    kwargs = {"utilisation": 0.8, "requests": 100_000, "replications": 8, "warmup": 2000}
+    kwargs: dict[str, Any] = {"utilisation": 0.8, "requests": 100_000, "replications": 8, "warmup": 2000}
     waits = [
         simulate(2, "lwl", arrivals=arrivals, **kwargs).response.mean
         for arrivals in ("renewal(cv=0)", "renewal(cv=0.5)", "poisson", "renewal(cv=2)", "modulated")
@@ -326,20 +340,30 @@ def test_empirical_sizes_are_scaled_or_kept() -> None:
 def test_common_random_numbers() -> None:
     """Arrivals and sizes do not depend on the dispatcher, the age or the discipline."""
     runs = []
-    for name, more in (("random", {}), ("jsq", {}), ("jsq_d", {"update": "periodic", "period": 2.0})):
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("random", {}),
+        ("jsq", {}),
+        ("jsq_d", {"update": "periodic", "period": 2.0}),
+    ]
+    for name, more in cases:
         for discipline in ("fcfs", "ps"):
             spec = make_spec(4, name, utilisation=0.9, discipline=discipline, **more)
             (now,) = Run(spec, 3, 1).stretches(1000)
             runs.append(np.concatenate([now.at, now.work]))
     for other in runs[1:]:
         np.testing.assert_array_equal(runs[0], other)
-    kwargs = {"utilisation": 0.9, "requests": 50_000, "replications": 10, "warmup": 1000}
+    kwargs: dict[str, Any] = {"utilisation": 0.9, "requests": 50_000, "replications": 10, "warmup": 1000}
     jsq, lwl = (simulate(16, name, **kwargs).runs["response_mean"] for name in ("jsq", "lwl"))
     assert paired_difference(jsq, lwl).vrf > 5.0
 
 
 def test_same_bits_whatever_the_workers_and_stretches() -> None:
-    kwargs = {"utilisation": 0.9, "requests": 20_000, "replications": 6, "rel_half_width": 0.05}
+    kwargs: dict[str, Any] = {
+        "utilisation": 0.9,
+        "requests": 20_000,
+        "replications": 6,
+        "rel_half_width": 0.05,
+    }
     one, two = (simulate(8, "jsq_d", workers=workers, **kwargs) for workers in (1, 2))
     assert one.replications == two.replications
     for name, values in one.runs.items():
@@ -348,7 +372,7 @@ def test_same_bits_whatever_the_workers_and_stretches() -> None:
 
 
 def test_quantiles_of_kept_samples_are_exact() -> None:
-    kwargs = {"utilisation": 0.9, "requests": 30_000, "replications": 2, "warmup": 500}
+    kwargs: dict[str, Any] = {"utilisation": 0.9, "requests": 30_000, "replications": 2, "warmup": 500}
     exact = simulate(4, "jsq", keep_samples=True, **kwargs)
     histogram = simulate(4, "jsq", **kwargs)
     assert exact.samples is not None
@@ -375,7 +399,7 @@ def test_memory_is_flat_in_the_number_of_arrivals() -> None:
 
 
 def test_stopping_rule() -> None:
-    kwargs = {"utilisation": 0.8, "requests": 20_000, "quantiles": (0.5, 0.99, 0.999)}
+    kwargs: dict[str, Any] = {"utilisation": 0.8, "requests": 20_000, "quantiles": (0.5, 0.99, 0.999)}
     result = simulate(1, rel_half_width=0.03, **kwargs)
     assert result.reached
     assert result.replications > 10

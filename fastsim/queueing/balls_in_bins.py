@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from fastsim.queueing.balls_theory import MaxLaw, asymptotic_max, from_tails, on
 from fastsim.queueing.laws import Law, law
 from fastsim.rng import stream
 from fastsim.stats import Interval, mean_interval, quantile
+from fastsim.stats.intervals import check_level
 
 __all__ = ["BallsResult", "BallsTheory", "balls"]
 
@@ -143,8 +143,12 @@ def balls(
         For arguments out of range.
     """
     n = bins if balls is None else balls
-    _check(bins, n, choices, replacement, beta, rule, trials, workers)
+    _check(bins, n, choices, replacement, beta, rule)
+    check_level(level)
     rounds = min(10_000, max(30, _BALLS_BY_DEFAULT // n)) if trials is None else trials
+    for name, value, least in (("trials", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"{name} is {value}; at least {least} is needed")
     heavy = None if weights is None else law(weights)
     a_block = max(1, _BALLS_A_BLOCK // n)
     starts = range(0, rounds, a_block)
@@ -207,20 +211,10 @@ def _theory(bins: int, n: int, d: int, replacement: bool, beta: float, rule: str
         return None
     if rule == "left":
         return BallsTheory("fluid limit", from_tails(fluid.left_tails(n / bins, d), bins), None)
-    tails: Callable[..., Any] = fluid.balls_tails
-    return BallsTheory("fluid limit", from_tails(tails(n / bins, d, beta), bins), asymptotic)
+    return BallsTheory("fluid limit", from_tails(fluid.balls_tails(n / bins, d, beta), bins), asymptotic)
 
 
-def _check(
-    bins: int,
-    n: int,
-    choices: int,
-    replacement: bool,
-    beta: float,
-    rule: str,
-    trials: int | None,
-    workers: int,
-) -> None:
+def _check(bins: int, n: int, choices: int, replacement: bool, beta: float, rule: str) -> None:
     for name, value in (("bins", bins), ("balls", n)):
         if not 1 <= value <= _BALLS_MAX:
             raise InputError(f"{name} is {value}; it must lie between 1 and {_BALLS_MAX}")
@@ -236,6 +230,3 @@ def _check(
         raise InputError(
             f"beta is {beta}; the rule 'left' gives every ball all its choices, so leave it at 1"
         )
-    for name, value in (("trials", 1 if trials is None else trials), ("workers", workers)):
-        if value < 1:
-            raise InputError(f"{name} is {value}; at least 1 is needed")
