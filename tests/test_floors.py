@@ -25,7 +25,7 @@ FLOORS = [
     {"queueing"},
     {"sweep"},
     {"report"},
-    {"cli"},
+    {"cli", "cli_queueing", "cli_shared"},
 ]
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 
