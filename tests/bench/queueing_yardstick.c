@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BITS 8 /* buckets an octave of the histogram: 2^BITS */
+#define BITS 9 /* buckets an octave of the histogram: 2^BITS */
 #define LOWEST_EXPONENT (1023 - 30)
 #define BUCKETS (2 + (70 << BITS))
 
