@@ -44,9 +44,7 @@ def weighted_targets(state, out, keep, alias):
     for i in range(out.size):
         j, s0, s1, s2, s3 = pick(s0, s1, s2, s3, span)
         bits, s0, s1, s2, s3 = step(s0, s1, s2, s3)
-        if unit(bits) >= keep[j]:
-            j = alias[j]
-        out[i] = j
+        out[i] = j if unit(bits) < keep[j] else u64(alias[j])
     save(state, s0, s1, s2, s3)
 
 

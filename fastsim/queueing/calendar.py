@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastsim._jit import kernel
 from fastsim.queueing.state import Departures
+from fastsim.rng import u64
 
 _SLOTS_CACHED = 1 << 17  # above, finer slots cost more in cache misses than they save in steps
 
@@ -21,29 +22,30 @@ _SLOTS_CACHED = 1 << 17  # above, finer slots cost more in cache misses than the
 @kernel(inline="always")
 def enter(slots, due, link, node, scale):
     """Put a node with its due time set into its slot, after those due at the same time."""
-    time = due[node]
-    at = np.int64(time * scale) & (slots.size - 1)
-    before = slots[at]
-    if before < 0 or due[before] > time:
-        link[node] = before
-        slots[at] = node
+    time = due[u64(node)]
+    slot = u64(np.int64(time * scale) & (slots.size - 1))
+    before = slots[slot]
+    if before < 0 or due[u64(before)] > time:
+        link[u64(node)] = before
+        slots[slot] = node
         return
-    after = link[before]
-    while after >= 0 and due[after] <= time:
+    after = link[u64(before)]
+    while after >= 0 and due[u64(after)] <= time:
         before = after
-        after = link[before]
-    link[node] = after
-    link[before] = node
+        after = link[u64(before)]
+    link[u64(node)] = after
+    link[u64(before)] = node
 
 
 @kernel
 def refile(departures, old_slots):
     """Move all nodes to new slots, keeping the order of those due at the same time."""
+    slots, due, link = departures.slots, departures.due, departures.link
     for s in range(old_slots.size):
         node = old_slots[s]
         while node >= 0:
-            following = departures.link[node]
-            enter(departures.slots, departures.due, departures.link, node, departures.slots_per_time[0])
+            following = link[node]
+            enter(slots, due, link, node, departures.slots_per_time[0])
             node = following
 
 

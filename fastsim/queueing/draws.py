@@ -39,7 +39,7 @@ def step(s0, s1, s2, s3):
 
 @kernel(inline="always")
 def pick(s0, s1, s2, s3, span):
-    """Return an int64 in [0, span), span = u64(1) .. u64(2^32), and the state; see `fastsim.rng.below`."""
+    """Return a u64 below `span`, u64(1) .. u64(2^32), and the state; see `fastsim.rng.below`."""
     bits, s0, s1, s2, s3 = step(s0, s1, s2, s3)
     product = u64(u64(bits >> u64(32)) * span)
     if product & _LOW_32 < span:
@@ -47,7 +47,7 @@ def pick(s0, s1, s2, s3, span):
         while product & _LOW_32 < threshold:
             bits, s0, s1, s2, s3 = step(s0, s1, s2, s3)
             product = u64(u64(bits >> u64(32)) * span)
-    return np.int64(product >> u64(32)), s0, s1, s2, s3
+    return u64(product >> u64(32)), s0, s1, s2, s3
 
 
 @kernel(inline="always")

@@ -64,20 +64,21 @@ def choose(s0, s1, s2, s3, bins, d, beta, left, deck):
         bits, s0, s1, s2, s3 = step(s0, s1, s2, s3)
         if unit(bits) >= beta:
             sees = 1
-    best = -1
+    best = u64(0)
     for k in range(sees):
         if left:
             start = k * m // d
             drawn, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64((k + 1) * m // d - start))
-            j = start + drawn
+            j = u64(u64(start) + drawn)
         elif deck.size > 0:
             drawn, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(m - k))
-            j = deck[k + drawn]
-            deck[k + drawn] = deck[k]
+            card = u64(u64(k) + drawn)
+            j = u64(deck[card])
+            deck[card] = deck[k]
             deck[k] = j
         else:
             j, s0, s1, s2, s3 = pick(s0, s1, s2, s3, u64(m))
-        if best < 0 or bins[j] < bins[best]:
+        if k == 0 or bins[j] < bins[best]:
             best = j
     return best, s0, s1, s2, s3
 

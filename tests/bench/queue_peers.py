@@ -51,7 +51,7 @@ def simpy_queue(simpy: ModuleType, servers: int, customers: int, utilisation: fl
 
 
 def ciw_queue(ciw: ModuleType, servers: int, customers: int, utilisation: float) -> Callable[[], float]:
-    """A job: as `simpy_queue`; nodes of one server each behind one that only dispatches, if there are many."""
+    """A job: as `simpy_queue`; many servers are nodes behind one that only dispatches."""
 
     def run() -> float:
         exponential, instant = ciw.dists.Exponential, ciw.dists.Deterministic(value=0.0)

@@ -65,8 +65,8 @@ int64_t two_choices(const uint64_t *routing, int64_t m, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         int64_t a = below(&r, m), b = below(&r, m);
         int32_t in_a = bins[a], in_b = bins[b];
-        int64_t least = in_b < in_a ? b : a;
-        bins[least] = (in_b < in_a ? in_b : in_a) + 1;
+        int64_t least = a ^ ((a ^ b) & -(int64_t)(in_b < in_a)); /* no branch: half of them would be missed */
+        bins[least]++;
     }
     int64_t most = fullest(bins, m);
     free(bins);
@@ -175,7 +175,7 @@ double shortest_of_two(const uint64_t *arrivals, const uint64_t *sizes, const ui
         t += exponential(&a) * mean_gap;
         double service = exponential(&z);
         DEPARTURES(c, t, count[j]--);
-        int64_t x = below(&r, servers), y = below(&r, servers), j = count[y] < count[x] ? y : x;
+        int64_t x = below(&r, servers), y = below(&r, servers), j = x ^ ((x ^ y) & -(int64_t)(count[y] < count[x]));
         count[j]++;
         double start = free_at[j] > t ? free_at[j] : t;
         free_at[j] = start + service;

@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Yardstick:
         if name == "least_work":
             del states[2]
         counts = np.zeros(_BUCKETS, np.int64)
-        arguments = [_POINTER(state.ctypes.data) for state in states]
+        arguments: list[Any] = [_POINTER(state.ctypes.data) for state in states]
         arguments += [_LONG(servers), _LONG(requests), _DOUBLE(1.0 / (utilisation * servers))]
         if name.startswith("shortest"):
             arguments.append(_LONG(64 * servers + 100_000))  # departures to come, at most
