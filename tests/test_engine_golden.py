@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastsim import Cluster, simulate
 from fastsim.cluster.simulate import Result
+from fastsim.workloads import load
 from tests.cluster_runs import serve
 from tests.twins import golden
 
-pytestmark = pytest.mark.small
+small = pytest.mark.small
 
 every_record = pytest.mark.parametrize("path", golden.engine_files(), ids=lambda path: path.stem)
 every_mode = pytest.mark.parametrize("fast_forward", [True, False])
@@ -25,6 +27,7 @@ def served(path: Path, fast_forward: bool) -> tuple[dict, Result]:
     return record, serve(record, fast_forward=fast_forward)
 
 
+@small
 @every_record
 @every_mode
 def test_every_request_is_served_as_recorded(path, fast_forward):
@@ -34,6 +37,7 @@ def test_every_request_is_served_as_recorded(path, fast_forward):
     assert golden.differences(record, rows) == []
 
 
+@small
 @every_record
 @every_mode
 def test_totals_are_as_recorded(path, fast_forward):
@@ -48,6 +52,7 @@ def test_totals_are_as_recorded(path, fast_forward):
     assert totals == record["totals"]
 
 
+@small
 @every_record
 def test_jumps_and_steps_give_the_same_bits(path):
     (_, jumps), (_, steps) = served(path, True), served(path, False)
@@ -58,6 +63,7 @@ def test_jumps_and_steps_give_the_same_bits(path):
     assert jumps.events <= steps.events
 
 
+@small
 def test_jumps_spare_events():
     """So that the two modes are known to be two: a long decode alone is one event, not a hundred."""
     record = {
@@ -70,3 +76,30 @@ def test_jumps_spare_events():
     assert jumps.replicas["steps"] == steps.replicas["steps"] == 100
     assert jumps.events < 5 < 100 <= steps.events
     assert jumps.requests.equals(steps.requests)
+
+
+@pytest.mark.parametrize("block_tok", [16, 100])
+@pytest.mark.parametrize("router", ["round_robin", "least_work", "cache_aware_guard"])
+def test_jumps_and_steps_give_the_same_bits_on_a_real_trace(shared_path, router, block_tok):
+    """Roofline times, prompts of thousands of tokens, memory that is short: sizes no random case has."""
+    workload = load(shared_path("traces/mooncake_conversation.jsonl.gz"), limit=6_000, rate_scale=2.0)
+    view = {"least_work": "periodic(0.7)"}.get(router, "live")
+    jumps, steps = (
+        simulate(
+            workload,
+            Cluster(6, kv_tok=150_000, block_tok=block_tok, fast_forward=fast_forward),
+            router,
+            view=view,
+        )
+        for fast_forward in (True, False)
+    )
+    assert jumps.requests.equals(steps.requests)
+    assert jumps.copies == steps.copies
+    for name, totals in jumps.replicas.items():
+        np.testing.assert_array_equal(totals, steps.replicas[name])
+    assert totals_of(jumps, "evicted_blocks") > 1_000
+    assert jumps.events < steps.events / 2
+
+
+def totals_of(result: Result, name: str) -> int:
+    return int(result.replicas[name].sum())
