@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,22 +87,23 @@ class Renewal(Arrivals):
     gap: str | Law | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_law", law(self.gap) if self.gap is not None else with_cv(self.cv))
+        _ = self._gaps  # checked now
 
     @property
     def scv(self) -> float:
-        return self._unscaled.scv
+        return self._gaps.scv
 
-    @property
-    def _unscaled(self) -> Law:
-        return getattr(self, "_law")  # noqa: B009 - set once in __post_init__ of a frozen class
+    @cached_property
+    def _gaps(self) -> Law:
+        """The law of the gaps, before they are stretched to the rate."""
+        return law(self.gap) if self.gap is not None else with_cv(self.cv)
 
     def at_rate(self, rate: float) -> Arrivals:
         return replace(self, rate=rate)
 
     def fill(self, state: NDArray[np.uint64], out: Array, memory: Array) -> None:
-        self._unscaled.fill(state, out)
-        out *= 1.0 / (self.rate * self._unscaled.mean)
+        self._gaps.fill(state, out)
+        out *= 1.0 / (self.rate * self._gaps.mean)
         draws.accumulate(out, memory[0])
         memory[0] = out[-1]
 

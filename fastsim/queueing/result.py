@@ -126,6 +126,8 @@ class QueueResult:
             "reached": self.reached,
             "notes": list(self.notes),
         }
+        if self.lengths is not None:
+            row["lengths"] = self.lengths.tolist()
         if self.theory:
             row["theory"] = {
                 "model": self.theory.model,

@@ -88,7 +88,8 @@ def simulate(
     update : {"live", "periodic", "continuous", "individual", "own"}
         What a dispatcher that reads queues knows: them as they are; a board refreshed every `period`; them as
         they were some time ago (of mean `period`); what each server posts now and then (every `period` on
-        average); or only what it has sent itself and not heard back.
+        average); or only what it has sent itself and not heard back. Looking back at all queues takes time in
+        proportion to their number, everything else its logarithm at most.
     period : float
         In the time unit of the sizes; 0 is live.
     age : {"constant", "uniform", "exponential"}
