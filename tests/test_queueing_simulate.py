@@ -211,6 +211,8 @@ def test_size_intervals() -> None:
     for now in run.stretches(2_000_000):
         work += np.bincount(now.target, now.work, minlength=4)
     np.testing.assert_allclose(work / work.sum(), 0.25, atol=0.02)
+    (now,) = Run(make_spec(2, "sita", rate=0.1, size="deterministic", cutoffs=(1.0,)), 0, 0).stretches(10)
+    assert set(now.target.tolist()) == {0}  # intervals are closed above
     uneven = make_spec(3, "sita", utilisation=0.6, size="lognormal(cv=3)", speeds=(1.0, 2.0, 4.0))
     assert uneven.loads is not None
     np.testing.assert_allclose(uneven.loads, 0.6, rtol=1e-9)

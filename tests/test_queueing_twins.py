@@ -300,7 +300,7 @@ def test_general(
         memory = name == "jsq_d"
         if not memory:
             discipline = "ps"
-    period = 1.5 if update in ("periodic", "individual", "continuous") else 0.0
+    period = 0.7 if update in ("periodic", "individual", "continuous") else 0.0
     spec = question(
         servers,
         load,
@@ -317,35 +317,76 @@ def test_general(
         add_own=add_own,
         dispatchers=dispatchers,
     )
-    n = 150
-    at, sizes, who = drawn(spec, replicate, n)
+    assert_same_general(spec, replicate, rule, score)
+
+
+def assert_same_general(spec, replicate: int, rule: str, score: str, parts=(50, 100)) -> None:
+    """Requests through the general kernels, in parts, and through the twin."""
+    at, sizes, who = drawn(spec, replicate, sum(parts))
     asked = Question(
         (1.0 / spec.speeds).tolist(),
-        discipline == "ps",
+        spec.discipline == "ps",
         rule,
         score,
-        update,
-        age,
-        period,
-        d,
-        replacement,
-        memory,
-        add_own,
-        dispatchers,
+        spec.update,
+        spec.age,
+        spec.period,
+        spec.d,
+        spec.replacement,
+        spec.memory,
+        spec.add_own,
+        spec.dispatchers,
     )
     plain = General(asked, twin_stream(replicate, "routing"), twin_stream(replicate, "updates"))
     theirs = plain.serve(at, sizes, who)
-    run, done = Run(spec, SEED, replicate), []
-    parts = []
-    for part in (50, 100):
+    run, served, done = Run(spec, SEED, replicate), [], []
+    for part in parts:
         for now in run.stretches(part):
-            parts += zip(now.target.tolist(), now.wait.tolist(), now.work.tolist(), strict=True)
-            if discipline == "ps":
+            served += zip(now.target.tolist(), now.wait.tolist(), now.work.tolist(), strict=True)
+            if spec.discipline == "ps":
                 done += zip(*(a.tolist() for a in run.departed()), strict=True)
-    assert [p[0] for p in parts] == [t[0] for t in theirs]
-    same_bits([p[1:] for p in parts], [t[1:] for t in theirs])
+    assert [s[0] for s in served] == [t[0] for t in theirs]
+    same_bits([s[1:] for s in served], [t[1:] for t in theirs])
     assert [p[0] for p in done] == [t[0] for t in plain.done]
     same_bits([p[1:] for p in done], [t[1:] for t in plain.done])
+
+
+LATTICE = np.sort(np.random.default_rng(SEED).integers(0, 60, 400)) / 2.0
+
+
+def on_a_lattice(servers: int, dispatcher: str, **more):
+    """Arrivals, services and refreshes at multiples of one half, so that most events have company."""
+    rate = (LATTICE.size - 1) / float(LATTICE[-1] - LATTICE[0])  # its own, hence not stretched
+    size = f"deterministic(mean={servers / 16.0})"
+    return make_spec(servers, dispatcher, arrivals=LATTICE, rate=rate, size=size, allow_unstable=True, **more)
+
+
+@pytest.mark.small
+@pytest.mark.parametrize("servers", [2, 8, 24])
+def test_events_at_the_same_time(servers) -> None:
+    """Departures before refreshes before arrivals, and of departures those of earlier arrivals first."""
+    for name in ("jsq", "jsq_d", "lwl"):
+        spec = on_a_lattice(servers, name)
+        at, sizes, _ = drawn(spec, 0, 400)
+        pace, routing = (1.0 / spec.speeds).tolist(), twin_stream(0, "routing")
+        theirs = {
+            "jsq": lambda: twin.shortest_queue(routing, at, sizes, pace),  # noqa: B023 - called at once
+            "jsq_d": lambda: twin.shortest_of_d(routing, at, sizes, pace, 2),  # noqa: B023
+            "lwl": lambda: twin.least_work(at, sizes, pace),  # noqa: B023
+        }[name]()
+        assert_same(spec, 0, 400, theirs)
+    for update, name, discipline in itertools.product(
+        ("periodic", "individual", "continuous", "own"), ("jsq", "jsq_d", "lwl", "jiq"), ("fcfs", "ps")
+    ):
+        spec = on_a_lattice(
+            servers,
+            name,
+            discipline=discipline,
+            update=update,
+            period=0.0 if update == "own" else 0.5,
+            dispatchers=2,
+        )
+        assert_same_general(spec, 0, *RULES[name])
 
 
 @pytest.mark.small
@@ -390,6 +431,17 @@ def test_queue_lengths(servers, dispatcher, discipline, replicate) -> None:
 
 
 @pytest.mark.small
+def test_queue_lengths_at_the_time_of_events() -> None:
+    """Who arrives as one looks is not there yet, who departs is gone."""
+    spec = on_a_lattice(8, "round_robin")
+    run = Run(spec, SEED, 0, look_every=0.5)
+    (now,) = run.stretches(400)
+    served = list(zip(now.target.tolist(), now.wait.tolist(), now.work.tolist(), strict=True))
+    seen = {n: int(c) for n, c in enumerate(run.lengths) if c}
+    assert seen == twin.lengths_seen(served, now.at.tolist(), 8, 0.5)
+
+
+@pytest.mark.small
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=200))
 @same_run
 def test_heap_of_a_sharing_server(steps) -> None:
@@ -410,6 +462,32 @@ def test_heap_of_a_sharing_server(steps) -> None:
     assert (root == -1) == (not plain)
 
 
+@pytest.mark.parametrize("discipline", ["fcfs", "ps"])
+def test_long_memory(discipline) -> None:
+    """Ages so long that the ring of changes grows while it is in use, and forgets what is older."""
+    spec = question(
+        3,
+        0.9,
+        "exponential",
+        None,
+        dispatcher="jsq_d",
+        discipline=discipline,
+        update="continuous",
+        period=60.0,
+        age="uniform",
+    )
+    assert_same_general(spec, 0, "sample", "count", parts=(300, 300, 300, 300, 300, 1200))
+
+
+def test_refreshes_do_not_drift() -> None:
+    spec = make_spec(2, "jsq", utilisation=0.5, update="periodic", period=0.1)
+    run = Run(spec, SEED, 0)
+    for _ in run.stretches(20_000):
+        pass
+    k = round(run.clock / 0.1)
+    assert run._board.view.clock[0] in ((k + j) * 0.1 for j in (-1, 0, 1))
+
+
 def test_calendar_refiles_and_grows() -> None:
     """More departures to come than slots, and a gap of many rounds: still in order of time."""
     spec = make_spec(3, "jsq", utilisation=6.0, allow_unstable=True)
@@ -419,7 +497,7 @@ def test_calendar_refiles_and_grows() -> None:
     theirs = twin.shortest_queue(twin_stream(7, "routing"), at, sizes, [1.0] * 3)
     assert targets == [j for j, _, _ in theirs]
     gaps = np.concatenate([np.linspace(0.0, 1.0, 200), np.linspace(1e5, 1e5 + 1.0, 200)])
-    spec = make_spec(5, "jsq", arrivals=gaps, rate=2.0, size="lognormal(cv=5)", allow_unstable=True)
+    spec = make_spec(5, "jsq", arrivals=gaps, rate=2.0, size="lognormal(mean=30, cv=2)", allow_unstable=True)
     at, sizes, _ = drawn(spec, 8, 400)
     targets, waits, _, _ = ours(spec, 8, 400)
     theirs = twin.shortest_queue(twin_stream(8, "routing"), at, sizes, [1.0] * 5)
