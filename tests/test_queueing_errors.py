@@ -1,0 +1,72 @@
+"""What a question that cannot be answered is told, before anything runs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fastsim.errors import InputError
+from fastsim.queueing import simulate
+
+BAD = [
+    ({}, "neither utilisation nor rate"),
+    ({"utilisation": 1.0}, "the utilisation is 1"),
+    ({"utilisation": -0.1}, "utilisation is -0.1"),
+    ({"rate": -1.0}, "rate is -1"),
+    ({"rate": math.inf}, "rate is inf"),
+    ({"rate": 1.0, "utilisation": 0.5}, "both utilisation and rate"),
+    ({"utilisation": 0.5, "servers": 0}, "servers is 0"),
+    ({"utilisation": 0.5, "servers": 3, "dispatcher": "jsq_d", "d": 4}, "d is 4; 3 servers allow 1 to 3"),
+    ({"utilisation": 0.5, "dispatcher": "jsq", "d": 2}, "jsq takes no d; jsq_d"),
+    ({"utilisation": 0.5, "dispatcher": "jqs"}, "did you mean 'jsq'"),
+    ({"utilisation": 0.5, "dispatcher": "random", "memory": True}, "random takes no memory"),
+    ({"utilisation": 0.5, "dispatcher": "random", "cutoffs": (1.0,)}, "random takes no cutoffs"),
+    ({"utilisation": 0.5, "servers": 3, "dispatcher": "sita", "cutoffs": (2.0, 1.0)}, "2 ascending sizes"),
+    ({"utilisation": 0.5, "servers": 2, "dispatcher": "sita", "size": "deterministic"}, "give the cutoffs"),
+    ({"utilisation": 0.5, "discipline": "lifo"}, "there is no discipline 'lifo'"),
+    ({"utilisation": 0.5, "update": "sometimes"}, "there is no update"),
+    ({"utilisation": 0.5, "update": "periodic", "period": -1.0}, "period is -1"),
+    ({"utilisation": 0.5, "period": 1.0}, "never old"),
+    ({"utilisation": 0.5, "add_own": True}, "add_own"),
+    ({"utilisation": 0.5, "dispatchers": 0}, "dispatchers is 0"),
+    ({"utilisation": 0.5, "dispatcher": "central_queue", "discipline": "ps"}, "central_queue"),
+    ({"utilisation": 0.5, "servers": 2, "speeds": (1.0,)}, "speeds must hold"),
+    ({"utilisation": 0.5, "servers": 2, "speeds": (1.0, 0.0)}, "speeds must hold"),
+    ({"utilisation": 0.8, "servers": 2, "speeds": (3.0, 1.0)}, "gives server 1 a utilisation of 1.6"),
+    ({"utilisation": 0.5, "size": "lognorml"}, "did you mean 'lognormal'"),
+    ({"utilisation": 0.5, "size": "lognormal(cvv=2)"}, "did you mean 'cv'"),
+    ({"utilisation": 0.5, "size": "lognormal(cv=-2)"}, "cv is -2"),
+    ({"utilisation": 0.5, "size": "lognormal(2)"}, "not a name"),
+    ({"utilisation": 0.5, "size": "pareto(alpha=1)"}, "alpha is 1"),
+    ({"utilisation": 0.5, "size": "hyperexponential(cv=0.5)"}, "at least 1"),
+    ({"utilisation": 0.5, "size": "erlang(phases=0)"}, "phases is 0"),
+    ({"utilisation": 0.5, "size": "erlang(cv=2)"}, "cv is 2"),
+    ({"utilisation": 0.5, "size": []}, "values is empty"),
+    ({"utilisation": 0.5, "size": [-1.0, 2.0]}, "not negative"),
+    ({"arrivals": []}, "0 timestamps"),
+    ({"arrivals": [3.0, 2.0]}, "back in time"),
+    ({"arrivals": [2.0, 2.0]}, "all equal"),
+    ({"utilisation": 0.5, "arrivals": "poison"}, "did you mean 'poisson'"),
+    ({"utilisation": 0.5, "arrivals": "renewal(cvs=2)"}, "did you mean 'cv'"),
+    ({"utilisation": 0.5, "arrivals": "modulated(levels=(1, 2), stays=(1,))"}, "both need as many"),
+    ({"utilisation": 0.5, "arrivals": "modulated(levels=(-1, 2), stays=(1, 1))"}, "levels"),
+    ({"utilisation": 0.5, "arrivals": "modulated(levels=(1, 2), stays=(1, 0))"}, "stays"),
+    ({"utilisation": 0.5, "quantiles": (1.0,)}, "quantiles holds 1"),
+    ({"utilisation": 0.5, "requests": 0}, "requests is 0"),
+    ({"utilisation": 0.5, "replications": 0}, "replications is 0"),
+    ({"utilisation": 0.5, "workers": 0}, "workers is 0"),
+    ({"utilisation": 0.5, "warmup": -1}, "warmup is -1"),
+    ({"utilisation": 0.5, "seed": -1}, "seed is -1"),
+    ({"utilisation": 0.5, "level": 1.0}, "level is 1"),
+    ({"utilisation": 0.5, "rel_half_width": 2.0}, "rel_half_width is 2"),
+]
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("question", "words"), BAD)
+def test_bad_input_is_named_before_anything_runs(question, words, monkeypatch) -> None:
+    monkeypatch.setattr("fastsim.queueing.simulation.run_once", None)
+    monkeypatch.setattr("fastsim.queueing.simulation.settle", None)
+    with pytest.raises(InputError, match=words):
+        simulate(**question)
