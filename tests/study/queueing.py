@@ -50,7 +50,7 @@ def closed_forms() -> Iterator[str]:
     """Print a line a queue and utilisation; yield those that miss."""
     print(f"intervals of {WIDTH:.0%} at level {LEVEL}")
     print("queue, utilisation".ljust(30) + "figure".rjust(8) + "theory".rjust(12) + "ours".rjust(12), end="")
-    print("+-".rjust(10) + "runs".rjust(7) + "requests".rjust(12) + "s".rjust(7))
+    print("+-".rjust(10) + "runs".rjust(7) + "requests".rjust(15) + "s".rjust(7))
     for name, question in QUEUES.items():
         for utilisation in UTILISATIONS:
             if utilisation > UP_TO.get(name, 1.0):
@@ -59,7 +59,7 @@ def closed_forms() -> Iterator[str]:
             found = simulate(
                 **question,
                 utilisation=utilisation,
-                requests=int(RUN_LENGTH * 1000.0 / (1.0 - utilisation) ** 2),
+                requests=round(RUN_LENGTH * 1000.0 / (1.0 - utilisation) ** 2),
                 rel_half_width=WIDTH,
                 max_replications=5000,
                 quantiles=() if name in MEAN_ONLY else (0.99,),
@@ -77,7 +77,7 @@ def closed_forms() -> Iterator[str]:
                 assert truth is not None
                 line = f"{name} {utilisation:g}".ljust(30) + what.rjust(8)
                 line += f"{truth:12.5g}{ours.value:12.5g}{ours.half_width:10.3g}"
-                line += f"{found.replications:7d}{found.requests:12,d}{took:7.0f}"
+                line += f"{found.replications:7d}{found.requests:15,d}{took:7.0f}"
                 missed = not ours.contains(truth) or not found.reached
                 print(line + (" missed" if missed else ""), flush=True)
                 if missed:
