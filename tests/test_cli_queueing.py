@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fastsim import cli
-from fastsim.queueing import lecture
-from fastsim.queueing.lecture import Row
+from fastsim.lecture import code_01, verdicts
+from fastsim.lecture.verdicts import Row
 from fastsim.stats import Interval
 
 # `main` reads the command line itself, as the console script does; cyclopts takes that for a slip in tests.
@@ -137,7 +137,7 @@ def test_lecture_prints_every_figure_with_a_verdict_and_why(run, monkeypatch):
         ("SHORT", 500),
         ("SHORT_RUNS", 16),
     ):
-        monkeypatch.setattr(lecture, name, few)
+        monkeypatch.setattr(code_01, name, few)
     code, out, _ = run("lecture", "01", "--json", "--jobs", "1")
     rows = json.loads(out)
     assert code == 0
@@ -156,8 +156,8 @@ def test_lecture_prints_every_figure_with_a_verdict_and_why(run, monkeypatch):
 
 def judged(figure: float, short: list[float]) -> Row:
     found = Interval(10.0, 9.8, 10.2, 20, 0.95)
-    return lecture._figure(
-        "C4", "mean", "", figure, 1, found, (lecture.np.array(short), "short runs"), "note"
+    return verdicts.figure(
+        "C4", "mean", "", figure, 1, found, (verdicts.np.array(short), "short runs"), "note"
     )
 
 
@@ -179,4 +179,4 @@ def test_a_figure_is_judged_by_the_interval_then_by_the_spread_of_short_runs(fig
 )
 def test_words_are_judged_by_the_whole_interval(low, high, verdict):
     found = Interval((low + high) / 2, low, high, 20, 0.95)
-    assert lecture._claim("C8", "ratio", "above 1", found, (1.0, float("inf")), "").verdict == verdict
+    assert verdicts.claim("C8", "ratio", "above 1", found, (1.0, float("inf")), "").verdict == verdict

@@ -23,9 +23,11 @@ FLOORS = [
     {"selection"},
     {"cluster"},
     {"queueing"},
+    {"fleet"},
     {"sweep"},
+    {"lecture"},
     {"report"},
-    {"cli", "cli_queueing", "cli_shared"},
+    {"cli", "cli_queueing", "cli_selection", "cli_shared"},
 ]
 FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 

@@ -10,10 +10,10 @@ from fastsim.errors import InputError, nearest
 from fastsim.report.text import grid, number
 
 if TYPE_CHECKING:
-    from fastsim.queueing.lecture import Row
+    from fastsim.lecture.verdicts import Row
 
 # number -> "module:function" of the number of workers, imported on use.
-CODES: dict[str, str] = {"01": "fastsim.queueing.lecture:code_01"}
+CODES: dict[str, str] = {"01": "fastsim.lecture.code_01:code_01"}
 
 
 def rows(code: str, workers: int) -> Sequence[Row]:

@@ -1,24 +1,21 @@
-"""The figures of the lecture's code 01 (classic load balancing) beside ours.
-
-A figure of the lecture comes from one short run. It agrees if it lies in our 95 % interval, or in the range
-that holds 95 % of single runs of the lecture's own length, each widened by the figure's rounding.
-"""
+"""The figures of the lecture's code 01 (classic load balancing) beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim.lecture.verdicts import Row, claim, exact, figure, measured, middle
 from fastsim.queueing import balls_in_bins, simulation
 from fastsim.queueing.balls_theory import asymptotic_max
 from fastsim.queueing.result import QueueResult
-from fastsim.stats import Interval, mean_interval, paired_ratio, quantile
+from fastsim.stats import Interval, mean_interval, paired_ratio
 
-__all__ = ["Row", "code_01"]
+__all__ = ["code_01"]
 
 Array = NDArray[np.float64]
 
@@ -38,41 +35,6 @@ POLICIES = {
     "lwl": "least work left",
 }
 TIME = "mean service times"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure.
-
-    Attributes
-    ----------
-    id, quantity, unit : str
-    lecture : float, str or None
-        The lecture's figure, its words where it gives none, None where it says nothing.
-    ours, low, high : float
-        Estimate and 95 % interval.
-    seeds : int
-        Independent runs behind it; 0 for a formula.
-    verdict : str
-        ``"agrees"``, ``"disagrees"``, ``"undecided"``, or ``"-"`` where the lecture says nothing.
-    note : str
-        How long the runs were, and why the verdict is what it is.
-    """
-
-    id: str
-    quantity: str
-    unit: str
-    lecture: float | str | None
-    ours: float
-    low: float
-    high: float
-    seeds: int
-    verdict: str
-    note: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -120,7 +82,7 @@ def _simulate(dispatcher: str, workers: int, **setting: Any) -> _Runs:
 
 def _balls(workers: int) -> Iterator[Row]:
     for name, bins, said in (("C1", 1_000, (5.4, 3.0)), ("C2", 100_000, (8.2, 3.4))):
-        for choices, figure in enumerate(said, start=1):
+        for choices, number in enumerate(said, start=1):
             found = balls_in_bins.balls(bins, choices=choices, trials=THROWS, seed=SEED, workers=workers)
             few = found.maxima.reshape(-1, FEW_TRIALS).mean(axis=1)
             law = found.theory
@@ -128,15 +90,12 @@ def _balls(workers: int) -> Iterator[Row]:
             note += f"; {law.kind} {law.law.mean:.3f}" if law else ""
             quantity = f"mean fullest of {bins:,} bins, {_choices(choices)}"
             spread = (few, f"means of {FEW_TRIALS} throws")
-            yield _figure(name, quantity, "balls", figure, 1, found.mean, spread, note)
+            yield figure(name, quantity, "balls", number, 1, found.mean, spread, note)
     for bins, said in ((100_000, (4.71, 3.53)), (1_000_000, (5.26, 3.79))):
-        for choices, figure in enumerate(said, start=1):
-            ours = asymptotic_max(bins, choices)
-            same = abs(round(ours, 2) - figure) < 1e-9
-            verdict = "agrees" if same else "disagrees"
+        for choices, number in enumerate(said, start=1):
             quantity = f"asymptotic fullest of {bins:,} bins, {_choices(choices)}"
-            note = "a formula, its leading term only" if same else f"the formula gives {ours:.4f}"
-            yield Row("C3", quantity, "balls", figure, ours, ours, ours, 0, verdict, note)
+            note = "a formula, its leading term only"
+            yield exact("C3", quantity, "balls", number, asymptotic_max(bins, choices), 2, note)
 
 
 def _choices(choices: int) -> str:
@@ -147,8 +106,8 @@ def _exponential(runs: dict[str, _Runs]) -> Iterator[Row]:
     """C4 to C6: exponential sizes."""
     ids = {"random": "C4", "round_robin": "C5", "jsq": "C6", "jsq_d": "C6", "lwl": "C6"}
     for name, found in runs.items():
-        figure = 11.56 if name == "random" else None
-        yield _measured(ids[name], name, found, "response_mean", figure, 2)
+        said = 11.56 if name == "random" else None
+        yield _measured(ids[name], name, found, "response_mean", said, 2)
         yield _measured(ids[name], name, found, "response_p99")
         if name == "random":
             yield _measured("C4", name, found, "response_mean", 10.0, 2, "theory's figure")
@@ -169,12 +128,12 @@ def _heavy_tailed(runs: dict[str, _Runs]) -> Iterator[Row]:
         yield _measured("C7", name, found, "response_p99", setting="heavy tail")
     a, b = runs["round_robin"]("response_mean"), runs["random"]("response_mean")
     few = a[1].reshape(-1, HEAVY_SEEDS).mean(axis=1) / b[1].reshape(-1, HEAVY_SEEDS).mean(axis=1)
-    low, high = _middle(few)
+    low, high = middle(few)
     noise = low <= 1.0 <= high
     found = paired_ratio(a[0], b[0])
     note = f"means over {HEAVY_SEEDS} runs of {SHORT:,} range over {low:.2f} to {high:.2f}; {_effort(found)}"
     verdict = "agrees" if noise else "disagrees"
-    yield _row("C7", "round robin / random, mean, heavy tail", "", "1 within noise", found, verdict, note)
+    yield measured("C7", "round robin / random, mean, heavy tail", "", "1 within noise", found, verdict, note)
     tails = paired_ratio(runs["jsq"]("response_p99")[0], runs["lwl"]("response_p99")[0])
     note = f"sizes are {HEAVY}, as the lecture does not say"
     quantity = "shortest queue / least work left, P99, heavy tail"
@@ -218,67 +177,20 @@ def _measured(
         value = theory.response_mean if metric == "response_mean" else (theory.response or {}).get(0.99)
         note = f"; {theory.model} ({theory.kind}) {value:.4g}" if value else ""
     found, spread = mean_interval(long), (short, f"single runs of {SHORT:,}")
-    return _figure(id, quantity, TIME, lecture, decimals, found, spread, f"{_effort(found)}{note}")
+    return figure(id, quantity, TIME, lecture, decimals, found, spread, f"{_effort(found)}{note}")
 
 
 def _ratio(id: str, quantity: str, lecture: float, decimals: int, a: _Runs, b: _Runs, metric: str) -> Row:
     found = paired_ratio(a(metric)[0], b(metric)[0])
     spread = (a(metric)[1] / b(metric)[1], f"single runs of {SHORT:,}")
-    return _figure(id, quantity, "", lecture, decimals, found, spread, _effort(found))
+    return figure(id, quantity, "", lecture, decimals, found, spread, _effort(found))
 
 
-def _figure(
-    id: str,
-    quantity: str,
-    unit: str,
-    lecture: float | None,
-    decimals: int,
-    found: Interval,
-    spread: tuple[Array, str],
-    note: str,
-) -> Row:
-    """Judge a number against the interval, then against the spread of runs as short as the lecture's."""
-    if lecture is None:
-        return _row(id, quantity, unit, None, found, "-", note)
-    rounding = 0.5 * 10.0**-decimals
-    if found.low - rounding <= lecture <= found.high + rounding:
-        return _row(id, quantity, unit, lecture, found, "agrees", f"in the interval; {note}")
-    low, high = _middle(spread[0])
-    inside = low - rounding <= lecture <= high + rounding
-    where = f"{'in' if inside else 'outside'} the spread of {spread[1]}, {low:.2f} to {high:.2f}"
-    if not inside:
-        where += f", {lecture / found.value - 1.0:+.0%} of ours"
-    return _row(id, quantity, unit, lecture, found, "agrees" if inside else "disagrees", f"{where}; {note}")
+def _effort(found: Interval) -> str:
+    return f"{found.n} runs of {LONG:,} requests"
 
 
 def _claim(
     id: str, quantity: str, lecture: str, found: Interval, wanted: tuple[float, float], note: str
 ) -> Row:
-    """Judge words: the whole interval lies in the range that we take them for, or outside."""
-    low, high = wanted
-    if low <= found.low and found.high <= high:
-        verdict = "agrees"
-    else:
-        verdict = "disagrees" if found.low > high or found.high < low else "undecided"
-    return _row(id, quantity, "", lecture, found, verdict, "; ".join(filter(None, [note, _effort(found)])))
-
-
-def _row(
-    id: str,
-    quantity: str,
-    unit: str,
-    lecture: float | str | None,
-    found: Interval,
-    verdict: str,
-    note: str,
-) -> Row:
-    return Row(id, quantity, unit, lecture, found.value, found.low, found.high, found.n, verdict, note)
-
-
-def _middle(values: Array) -> tuple[float, float]:
-    """The range that leaves 2.5 % of the values out on either side."""
-    return float(quantile(values, 0.025)), float(quantile(values, 0.975))
-
-
-def _effort(found: Interval) -> str:
-    return f"{found.n} runs of {LONG:,} requests"
+    return claim(id, quantity, lecture, found, wanted, "; ".join(filter(None, [note, _effort(found)])))
