@@ -105,6 +105,7 @@ class Run:
         return True
 
     def _plan(self) -> Callable[[Any], None]:
+        """What serves a stretch; does not hold the run, else its arrays would wait for the collector."""
         spec = self.spec
         name, routing, servers = spec.dispatcher.name, self._streams["routing"], self._servers
         if spec.dispatcher.rule == views.GIVEN:
@@ -138,7 +139,7 @@ class Run:
         return lambda now: blind.sita_targets(now.work, spec.cutoffs, now.target)
 
     def _plan_shortest_queue(self) -> Callable[[Any], None]:
-        n = self.spec.servers
+        n, routing, servers = self.spec.servers, self._streams["routing"], self._servers
         calendar = Calendar(n, self.spec.arrivals.rate)
         order, place = np.arange(n), np.arange(n)
         first = np.zeros(1, np.int64)
@@ -151,29 +152,27 @@ class Run:
             if index.first.size < nodes + 2:  # no queue is longer than there are nodes
                 more = np.full(nodes + 2 - index.first.size, n, dtype=np.int64)
                 index = CountIndex(order, place, np.append(index.first, more))
-            live.shortest_queue(self._streams["routing"], now, self._servers, calendar.departures, index)
+            live.shortest_queue(routing, now, servers, calendar.departures, index)
 
         return serve
 
     def _plan_shortest_of_d(self) -> Callable[[Any], None]:
-        spec = self.spec
+        spec, routing, servers = self.spec, self._streams["routing"], self._servers
         calendar = Calendar(spec.servers, spec.arrivals.rate)
         deck = np.arange(0 if spec.replacement else spec.servers)
 
         def serve(now: Any) -> None:
             calendar.reserve(now.at.size)
-            live.shortest_of_d(
-                self._streams["routing"], now, self._servers, calendar.departures, spec.d, deck
-            )
+            live.shortest_of_d(routing, now, servers, calendar.departures, spec.d, deck)
 
         return serve
 
     def _plan_general(self, aim: Callable[[Any], None] | None) -> Callable[[Any], None]:
-        spec = self.spec
-        self._how = how_of(spec)
+        spec, servers = self.spec, self._servers
+        self._how = how = how_of(spec)
         self._station = pool = st.Pool(spec.servers, float(self._looks[0]))
         self._board = board = Board(
-            self._how,
+            how,
             self._servers.pace,
             spec.dispatchers,
             spec.period,
@@ -181,14 +180,17 @@ class Run:
             spec.dispatcher.rule == views.SAMPLE and not spec.replacement,
         )
         routing, updates = self._streams["routing"], self._streams["updates"]
+        clock = 0.0
 
         def serve(now: Any) -> None:
+            nonlocal clock
             if aim:
                 aim(now)
             pool.reserve(now.at.size)
             waiting = int(pool.station.marks[st.LIVE])
-            board.reserve(self.clock, waiting + 2 * now.at.size)
-            general.dispatch(routing, updates, now, self._servers, pool.station, board.view, self._how)
+            board.reserve(clock, waiting + 2 * now.at.size)
+            general.dispatch(routing, updates, now, servers, pool.station, board.view, how)
+            clock = float(now.at[-1])
 
         return serve
 

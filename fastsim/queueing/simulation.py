@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from fastsim.queueing.laws import Law
 from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
 from fastsim.queueing.run import RunResult, run_once
 from fastsim.queueing.spec import QueueSpec, make_spec
-from fastsim.queueing.warmup import Settled, default_requests, settle
+from fastsim.queueing.warmup import Settled, default_requests, settle, wanted_requests
 from fastsim.stats import StoppingRule
 
 __all__ = ["answer", "simulate"]
@@ -108,8 +108,8 @@ def simulate(
     warmup : int, optional
         Requests left out at the start of each; by default found by pilot runs (`warmup.settle`).
     rel_half_width : float, optional
-        Add replications until the mean and all quantiles up to 0.99 are known to this relative half-width, at
-        least 10 of them.
+        Add replications until the mean and all quantiles are known to this relative half-width, at least 10
+        of them.
     max_replications : int
         Cap on those.
     quantiles : sequence of float
@@ -225,15 +225,14 @@ def answer(
         level=level,
         theory=expected(spec, ps),
         reached=reached,
-        notes=_notes(spec, settled, results),
+        notes=_notes(spec, settled, results, ps, measured),
     )
 
 
-def _decide(rule: StoppingRule, results: Sequence[RunResult], ps: Iterable[float]) -> tuple[bool, int]:
+def _decide(rule: StoppingRule, results: Sequence[RunResult], ps: Sequence[float]) -> tuple[bool, int]:
     """Whether all that counts is known well enough, and how many replications to add."""
-    shown = [p for p in ps if p <= 0.99]
-    runs = per_replication(results, shown)
-    names = ["response_mean", *(f"response_{label(p)}" for p in shown)]
+    runs = per_replication(results, ps)
+    names = ["response_mean", *(f"response_{label(p)}" for p in ps)]
     decisions = [rule.decide(runs[name]) for name in names]
     return all(d.reached for d in decisions), max(d.more for d in decisions)
 
@@ -278,12 +277,17 @@ def _check(
     return StoppingRule(width, level, start=min(10, max_replications), maximum=max_replications)
 
 
-def _notes(spec: QueueSpec, settled: Settled, results: Sequence[RunResult]) -> list[str]:
+def _notes(
+    spec: QueueSpec, settled: Settled, results: Sequence[RunResult], ps: Sequence[float], requests: int
+) -> list[str]:
     notes = []
+    wanted = wanted_requests(spec, ps) if settled.stable else 0
     if not settled.stable:
         notes.append("the load is at or above capacity: there is no steady state, and no quantile of one")
     if not settled.long_enough:
         notes.append("the runs had not settled after half of their length; ask for more requests")
+    elif requests < wanted and spec.arrivals.count is None:
+        notes.append(f"runs of {wanted:,} requests are wanted here; shorter ones bias means and quantiles")
     blind = spec.dispatcher.rule == views.GIVEN and spec.dispatcher.name != "sita"
     if spec.discipline == "fcfs" and math.isinf(spec.size.second_moment) and (blind or spec.servers == 1):
         notes.append("sizes have infinite variance: the mean wait is infinite, only quantiles mean anything")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ _PILOTS_REQUESTS = 10_000_000  # of all pilots together, or of the only one
 _DRIFT_RUNS, _DRIFT_REQUESTS = 5, 100_000  # to see whether work piles up
 _FLOOR_MAX = 20_000_000
 _REQUESTS_MAX = 5_000_000  # by default
+_OVERLOAD_REQUESTS = 100_000  # enough to see work pile up
+_FOR_THE_MEAN = 0.975  # the probability whose run length serves the mean; see `run_length`
 _VARIABILITY_MAX = 100.0  # an infinite variance has no memory to plan by
 
 
@@ -44,19 +46,25 @@ class Settled:
     stable: bool
 
 
-def default_requests(spec: QueueSpec, ps: tuple[float, ...]) -> int:
-    """Requests to measure in each replication so that the quantiles' bias does not spoil the coverage.
+def wanted_requests(spec: QueueSpec, ps: Sequence[float]) -> int:
+    """Requests to measure in each replication so that bias does not spoil the coverage of what is reported.
 
-    `fastsim.stats.run_length` for the highest quantile up to 0.99, at most 5 million, but at least as many
-    as are left out before them (`least_warmup`); of a trace all.
+    `fastsim.stats.run_length` for the mean, which is always reported, and for the quantile that is furthest
+    out, on either side; of a trace all.
     """
     if spec.arrivals.count is not None:
         return spec.arrivals.count
     if not spec.stable:
-        return 100_000
-    top = max((p for p in ps if p <= 0.99), default=0.95)
-    memory = run_length(max(0.5, top), spec.utilisation, min(spec.variability, _VARIABILITY_MAX))
-    return max(min(memory, _REQUESTS_MAX), least_warmup(spec))
+        return _OVERLOAD_REQUESTS
+    furthest = max(_FOR_THE_MEAN, *(max(p, 1.0 - p) for p in ps), 0.0)
+    return run_length(furthest, spec.utilisation, min(spec.variability, _VARIABILITY_MAX))
+
+
+def default_requests(spec: QueueSpec, ps: Sequence[float]) -> int:
+    """`wanted_requests` up to 5 million, but at least as many as are left out before (`least_warmup`)."""
+    if spec.arrivals.count is not None:
+        return spec.arrivals.count
+    return max(min(wanted_requests(spec, ps), _REQUESTS_MAX), least_warmup(spec))
 
 
 def least_warmup(spec: QueueSpec) -> int:
