@@ -41,8 +41,9 @@ def test_usual_values_are_filled_in():
     workload = small()
     assert workload.shared_symbols.tolist() == [2, 1, 1]
     assert workload.session.tolist() == [-1, -1, -1]
+    assert workload.priority.tolist() == [0, 0, 0]
     assert len(workload) == 3
-    assert all(getattr(workload, f.name).dtype == np.int64 for f in dataclasses.fields(workload)[2:10])
+    assert all(getattr(workload, f.name).dtype == np.int64 for f in dataclasses.fields(workload)[2:11])
 
 
 def test_summary_holds_the_figures():
@@ -99,13 +100,16 @@ def test_digest_tells_contents_and_not_names():
         small(shared_symbols=[1, 1, 1]),
         small(session=[0, 0, -1]),
         small(answer=[-1, -1, -1]),
+        small(priority=[0, 0, 1]),
     ]
-    assert len({small().digest(), *(w.digest() for w in different)}) == 6
+    assert len({small().digest(), *(w.digest() for w in different)}) == 7
+    assert small(priority=[0, 0, 0]).digest() == small().digest()
 
 
 def test_take_keeps_times_and_drops_symbols_nobody_mentions():
-    part = small().take(np.array([False, True, True]))
+    part = small(priority=[3, 2, 1]).take(np.array([False, True, True]))
     assert part.arrival_s.tolist() == [1.0, 4.0]
+    assert part.priority.tolist() == [2, 1]
     assert part.prompt_tok.tolist() == [12, 7]
     assert part.symbol_tok.tolist() == [10, 7]
     assert part.symbols.tolist() == [0, 1]

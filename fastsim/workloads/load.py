@@ -28,6 +28,7 @@ _ARRAYS = (
     "shared_symbols",
     "answer",
     "session",
+    "priority",
 )
 
 

@@ -65,6 +65,7 @@ def repeat(workload: Workload, times: int) -> Workload:
         shared_symbols=np.tile(workload.shared_symbols, times),
         answer=fresh(workload.answer, symbols),
         session=fresh(workload.session, sessions),
+        priority=np.tile(workload.priority, times),
         summary=workload.summary.noted(
             f"repeated {times} times, every {period_s:g} s; repetitions share no tokens with each other"
         ),

@@ -12,7 +12,7 @@ from fastsim.errors import InputError
 from fastsim.workloads.csr import gather
 from fastsim.workloads.summary import WorkloadSummary
 
-# Stands for "the usual value" in the three columns that most workloads leave to it.
+# Stands for "the usual value" in the four columns that most workloads leave to it.
 _USUAL = np.empty(0, dtype=np.int64)
 
 _INT_FIELDS = (
@@ -24,6 +24,7 @@ _INT_FIELDS = (
     "shared_symbols",
     "answer",
     "session",
+    "priority",
 )
 
 
@@ -55,6 +56,8 @@ class Workload:
         The symbol of the answer's ``output_tok`` tokens where later prompts may contain it, else -1.
     session : ndarray of int64, shape (n,), optional
         Session each request belongs to, -1 where unknown.
+    priority : ndarray of int64, shape (n,), optional
+        Lower is served earlier where a replica's order goes by it (vLLM's sense); 0 by default.
     summary : WorkloadSummary, optional
         Its figures are computed here, its words are kept.
 
@@ -74,6 +77,7 @@ class Workload:
     shared_symbols: np.ndarray = field(default_factory=lambda: _USUAL)
     answer: np.ndarray = field(default_factory=lambda: _USUAL)
     session: np.ndarray = field(default_factory=lambda: _USUAL)
+    priority: np.ndarray = field(default_factory=lambda: _USUAL)
     summary: WorkloadSummary = field(default_factory=WorkloadSummary)
 
     def __post_init__(self) -> None:
@@ -88,6 +92,8 @@ class Workload:
             self._set("answer", np.full(n, -1, dtype=np.int64))
         if self.session is _USUAL:
             self._set("session", np.full(n, -1, dtype=np.int64))
+        if self.priority is _USUAL:
+            self._set("priority", np.zeros(n, dtype=np.int64))
         _validate(self)
         figures = (self.arrival_s, self.prompt_tok, self.output_tok, self.symbol_tok)
         self._set("summary", self.summary.measured(*figures))
@@ -111,6 +117,8 @@ class Workload:
         hashed = hashlib.blake2b(digest_size=16)
         for name in ("arrival_s", *_INT_FIELDS):
             array = getattr(self, name)
+            if name == "priority" and not array.any():
+                continue  # as of workloads without priorities, whose digests are older than the column
             hashed.update(f"{name}:{len(array)};".encode())
             hashed.update(array.data)
         return hashed.hexdigest()
@@ -156,6 +164,7 @@ class Workload:
             shared_symbols=self.shared_symbols[index],
             answer=np.where(answer >= 0, new_id[answer], -1) if len(used) else answer,
             session=self.session[index],
+            priority=self.priority[index],
             summary=self.summary.noted(note) if note else self.summary,
         )
 
@@ -197,7 +206,7 @@ def _validate(w: Workload) -> None:
         raise InputError(f"workload {w.name}: it holds no request")
     ptr, size = w.symbol_ptr, len(w.symbol_tok)
     _require(w, "symbol_ptr", len(ptr) == n + 1, f"has {len(ptr)} entries instead of {n + 1}")
-    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session"):
+    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session", "priority"):
         _require(w, name, len(getattr(w, name)) == n, f"has {len(getattr(w, name))} entries for {n} requests")
     fits = ptr[0] == 0 and ptr[-1] == len(w.symbols)
     _require(w, "symbol_ptr", fits, f"must run from 0 to the number of symbols, {len(w.symbols)}")
