@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from fastsim.errors import InputError
 from fastsim.rng import generator
 from fastsim.workloads import GENERATORS, make
 from fastsim.workloads.arrivals import PROCESSES, arrival_times
-from fastsim.workloads.generators import zipf_ranks
+from fastsim.workloads.popularity import zipf_ranks
 
 pytestmark = pytest.mark.small
 
@@ -53,7 +54,7 @@ def test_every_generator_works_with_defaults_and_repeats_itself(name):
     assert make(name, replicate=1).digest() != first.digest()
 
 
-@every_generator
+@pytest.mark.parametrize("name", [name for name, entry in GENERATORS.items() if entry.stretches])
 def test_rates_share_their_requests(name):
     slow = make(name, rate_rps=0.7, requests=400)
     fast = make(name, rate_rps=5.6, requests=400)
@@ -61,6 +62,14 @@ def test_rates_share_their_requests(name):
         np.testing.assert_array_equal(getattr(slow, column), getattr(fast, column))
     np.testing.assert_array_equal(slow.symbol_tok, fast.symbol_tok)
     np.testing.assert_allclose(slow.arrival_s * 0.7, fast.arrival_s * 5.6, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in GENERATORS.items() if not entry.stretches])
+def test_rates_share_their_requests_where_times_of_their_own_order_them(name):
+    fast = make(name, rate_rps=50.0, requests=400)
+    slow = make(name, rate_rps=0.7, requests=4000)
+    rows = [Counter(zip(w.prompt_tok.tolist(), w.output_tok.tolist(), strict=True)) for w in (fast, slow)]
+    assert not rows[0] - rows[1]
 
 
 @every_generator

@@ -68,7 +68,7 @@ def arrival_times(
         raise InputError(f"arrivals: {process!r} is not known; {nearest(process, PROCESSES)}")
     draw = PROCESSES[process]
     if requests is not None:
-        _check_count(requests)
+        check_count(requests)
         return np.cumsum(draw(rng, requests, cv)) / rate_rps
     if duration_s is None:
         raise InputError("duration_s or requests: one of them must be given")
@@ -80,14 +80,15 @@ def _until(rng: np.random.Generator, draw: Gaps, cv: float, end: float) -> np.nd
 
     Gaps are summed in one go at the end, so that how they were drawn does not show in the last bits.
     """
-    _check_count(end)
+    check_count(end)
     gaps = draw(rng, 16 + int(1.1 * end), cv)
     while (times := np.cumsum(gaps))[-1] < end:
         gaps = np.concatenate((gaps, draw(rng, len(gaps), cv)))
-        _check_count(len(gaps))
+        check_count(len(gaps))
     return times[: np.searchsorted(times, end, side="left")]
 
 
-def _check_count(count: float) -> None:
+def check_count(count: float) -> None:
+    """Raise InputError for more requests than a workload may hold."""
     if count > MAX_REQUESTS:
         raise InputError(f"requests: about {count:.3g} are too many; the most is {MAX_REQUESTS:,}")
