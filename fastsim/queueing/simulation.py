@@ -16,7 +16,7 @@ from fastsim.queueing.laws import Law
 from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
 from fastsim.queueing.run import RunResult, run_once
 from fastsim.queueing.spec import QueueSpec, make_spec
-from fastsim.queueing.warmup import Settled, default_requests, settle, wanted_requests
+from fastsim.queueing.warmup import Settled, default_requests, fit_to_trace, settle, wanted_requests
 from fastsim.stats import StoppingRule
 
 __all__ = ["answer", "simulate"]
@@ -193,7 +193,7 @@ def answer(
     planned = default_requests(spec, ps) if requests is None else requests
     settled = Settled(0, True, spec.stable) if warmup is not None else settle(spec, seed, planned)
     left_out = settled.warmup if warmup is None else warmup
-    measured = _fit_to_trace(spec, left_out, planned, requests is not None)
+    measured = fit_to_trace(spec, left_out, planned, insisted=requests is not None)
 
     def replicate(r: int) -> RunResult:
         return run_once(
@@ -235,16 +235,6 @@ def _decide(rule: StoppingRule, results: Sequence[RunResult], ps: Sequence[float
     names = ["response_mean", *(f"response_{label(p)}" for p in ps)]
     decisions = [rule.decide(runs[name]) for name in names]
     return all(d.reached for d in decisions), max(d.more for d in decisions)
-
-
-def _fit_to_trace(spec: QueueSpec, warmup: int, requests: int, insisted: bool) -> int:
-    """Requests to measure: a trace has only so many."""
-    count = spec.arrivals.count
-    if count is None or warmup + requests <= count:
-        return requests
-    if insisted or warmup >= count:
-        raise InputError(f"warmup and requests are {warmup} and {requests}; the trace has {count} arrivals")
-    return count - warmup
 
 
 def _check(

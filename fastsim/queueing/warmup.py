@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim.errors import InputError
 from fastsim.queueing import views
 from fastsim.queueing.run import Run
 from fastsim.queueing.spec import QueueSpec
@@ -92,31 +93,51 @@ def least_warmup(spec: QueueSpec) -> int:
     return min(math.ceil(time * spec.arrivals.rate), _FLOOR_MAX)
 
 
-def settle(spec: QueueSpec, seed: int, requests: int) -> Settled:
+def fit_to_trace(spec: QueueSpec, warmup: int, requests: int, *, insisted: bool) -> int:
+    """Requests to measure: a trace has only so many.
+
+    Raises
+    ------
+    InputError
+        If the trace is too short for the warm-up, or for requests that are insisted on.
+    """
+    count = spec.arrivals.count
+    if count is None or warmup + requests <= count:
+        return requests
+    if insisted or warmup >= count:
+        raise InputError(f"warmup and requests are {warmup} and {requests}; the trace has {count} arrivals")
+    return count - warmup
+
+
+def settle(specs: QueueSpec | Sequence[QueueSpec], seed: int, requests: int) -> Settled:
     """Run pilots and see when their averaged response times settle (MSER-5).
 
     Parameters
     ----------
-    spec : QueueSpec
-        The question.
+    specs : QueueSpec or sequence of QueueSpec
+        The question; several get one truncation, that of the slowest to settle, so that all are judged on the
+        same requests. Those without a steady state do not count, and of several `stable` tells whether all
+        have one.
     seed : int
         Pilots are the beginnings of replications 0, 1, ...
     requests : int
         Planned a replication.
     """
-    if not spec.stable:
+    asked = [specs] if isinstance(specs, QueueSpec) else list(specs)
+    steady = [spec for spec in asked if spec.stable]
+    if not steady:
         return Settled(0, True, False)
-    floor = least_warmup(spec)
+    floor = max(least_warmup(spec) for spec in steady)
     length = max(min(requests + floor, _PILOT_MAX), 2 * floor)
-    if spec.arrivals.count is not None:
-        length = min(length, spec.arrivals.count)
+    counts = [spec.arrivals.count for spec in steady if spec.arrivals.count is not None]
+    length = min([length, *counts])
     pilots = max(1, min(5, _PILOTS_REQUESTS // length))
     step = max(1, length // _POINTS)
-    curves = [averaged(spec, seed, r, length, step) for r in range(pilots)]
-    stable = spec.equal_speeds or _keeps_up(spec, seed, min(length, _DRIFT_REQUESTS))
-    if min(c.size for c in curves) < 10:
+    curves = [[averaged(spec, seed, r, length, step) for r in range(pilots)] for spec in steady]
+    stable = len(steady) == len(asked) and all(keeps_up(spec, seed, length) for spec in steady)
+    if min(c.size for of_one in curves for c in of_one) < 10:
         return Settled(floor, True, stable)
-    found = common_warmup([curves])
+    found = common_warmup(curves)
     return Settled(max(floor, found.requests * step), found.long_enough, stable)
 
 
@@ -134,23 +155,28 @@ def averaged(spec: QueueSpec, seed: int, replicate: int, length: int, step: int)
     return np.concatenate(means)
 
 
-def _keeps_up(spec: QueueSpec, seed: int, length: int) -> bool:
+def keeps_up(spec: QueueSpec, seed: int, length: int) -> bool:
     """Whether the work does not pile up: a dispatcher may starve fast servers where slow ones overflow."""
-    scores = []
-    for r in range(_DRIFT_RUNS):
-        run = Run(spec, seed, r)
-        at, done = np.empty(length), np.full(length, math.inf)
-        start = 0
-        for now in run.stretches(length):
-            at[start : start + now.at.size] = now.at
-            start += now.at.size
-            if spec.discipline == "fcfs":
-                done[start - now.at.size : start] = now.at + now.wait + now.work
-            else:
-                serial, delay, need = run.departed()
-                done[serial] = at[serial] + delay + need
-        scores.append(backlog_score(at, done))
-    return point_is_stable(scores)
+    if not spec.stable or spec.equal_speeds:
+        return spec.stable
+    return point_is_stable([piling_up(spec, seed, r, length) for r in range(_DRIFT_RUNS)])
+
+
+def piling_up(spec: QueueSpec, seed: int, replicate: int, length: int) -> float:
+    """`fastsim.stats.backlog_score` of the first requests of a replication, 100,000 of them at most."""
+    length = min(length, _DRIFT_REQUESTS)
+    run = Run(spec, seed, replicate)
+    at, done = np.empty(length), np.full(length, math.inf)
+    start = 0
+    for now in run.stretches(length):
+        at[start : start + now.at.size] = now.at
+        start += now.at.size
+        if spec.discipline == "fcfs":
+            done[start - now.at.size : start] = now.at + now.wait + now.work
+        else:
+            serial, delay, need = run.departed()
+            done[serial] = at[serial] + delay + need
+    return backlog_score(at, done)
 
 
 def _responses(run: Run, length: int) -> Iterator[Array]:

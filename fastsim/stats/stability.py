@@ -10,6 +10,7 @@ from fastsim.stats.intervals import finite_values
 
 MIN_REQUESTS = 100  # fewer hold less than four arrivals a block
 BLOCKS = 20
+HIGHEST_SCORE = math.sqrt(BLOCKS)  # every increment the same
 SLOWDOWN = 1.4  # least growth of the time to clear the system that counts as overload
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from fastsim.errors import InputError
 from fastsim.sweep import backends, parts, stopping
@@ -85,6 +87,7 @@ def run(
     workers = jobs or sweep.jobs or backends.default_jobs()
     try:
         with parts.open_run(folder) as writer:
+            sweep = _settled(sweep, workers, note)
             parts.write_manifest(folder, sweep)
             job = _Run(sweep, folder, writer, workers, backend, note)
             job.run(progress)
@@ -228,6 +231,18 @@ class _Run:
         flat = P.flatten(P.identity(point.params))
         axes = dict.fromkeys(axis for grid in self.sweep.grids for axis in grid.axes)
         return ", ".join([*(f"{axis}={flat.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
+
+
+def _settled(sweep: Sweep, workers: int, note: Note) -> Sweep:
+    """The sweep with what the cells of a workload have in common filled in, by pilot runs if need be."""
+    what, parted = experiment(sweep.experiment), blocks(sweep)
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(lambda block: what.settle(block.cells, sweep.seed, note), parted))
+    new: dict[str, P.Params] = {}
+    for block, cells in zip(parted, found, strict=True):
+        new.update(zip(map(P.text, block.cells), cells, strict=True))
+    grids = [replace(grid, cells=tuple(new[P.text(cell)] for cell in grid.cells)) for grid in sweep.grids]
+    return replace(sweep, grids=tuple(grids))
 
 
 def _bar(show: bool, found: int, todo: int) -> Any:

@@ -64,6 +64,9 @@ class Experiment:
         Of these, ``show`` also prints the paired differences.
     compare : str
         The parameter whose values are compared in pairs, the first being the reference.
+    settle : callable
+        (cells that share a workload, seed, note) -> the same cells with what they must have in common, such
+        as a warm-up that pilot runs find, filled in. Asked once before a sweep runs.
     warmup : callable
         (all cells' full parameters, note) -> None. Compiles and reads whatever they need, before workers
         start; says through `note` what a user should know.
@@ -80,6 +83,9 @@ class Experiment:
     table: Sequence[str]
     contrast: Sequence[str]
     compare: str
+    settle: Callable[[Sequence[Params], int, Callable[[str], None]], Sequence[Params]] = (
+        lambda cells, seed, note: cells
+    )
     warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None
 
     def row(self, params: Params, workload: Any, seed: int, replicate: int) -> dict[str, Any]:
