@@ -92,3 +92,42 @@ def count(leaves, success, partner, sizes, four, two, counts):
                         total += ones((two[1, w] & s) | (two[0, w] & ~s))
                     counts[b, place] = total
                     place += 1
+
+
+@kernel
+def keep(counts, before, after, first, cheapest, cheapest_at, top):
+    """Keep the cheapest allocation for every number of right answers, and those with the most.
+
+    Parameters
+    ----------
+    counts : int32[B, n]
+    before : float64[B]
+        Cost of the prefix.
+    after : float64[B or 1, n]
+        Cost of the rest.
+    first : int
+        Place of the first prefix.
+    cheapest, cheapest_at : float64[Q + 1], int64[Q + 1]
+        Lowest cost by right answers, and the place of that allocation; the first of equals stays.
+    top : int64[k, 2]
+        Right answers and place of the best, in falling order; the first of equals comes first.
+    """
+    n = counts.shape[1]
+    last = top.shape[0] - 1
+    for b in range(counts.shape[0]):
+        row = b if after.shape[0] > 1 else 0
+        place = (first + b) * n
+        for i in range(n):
+            right = counts[b, i]
+            cost = before[b] + after[row, i]
+            if cost < cheapest[right]:
+                cheapest[right] = cost
+                cheapest_at[right] = place + i
+            if right > top[last, 0]:
+                at = last
+                while at > 0 and right > top[at - 1, 0]:
+                    top[at, 0] = top[at - 1, 0]
+                    top[at, 1] = top[at - 1, 1]
+                    at -= 1
+                top[at, 0] = right
+                top[at, 1] = place + i

@@ -22,7 +22,7 @@ __all__ = ["ROLES", "Answer", "Models", "Role", "get", "role"]
 Bits = Any  # bool or uint64 array of any shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
     """What a module says, over all questions.
 
@@ -30,12 +30,17 @@ class Answer:
     ----------
     right : bits
         Where it is right.
-    wrong : dict of int to bits
-        Where it repeats the wrong answer that the model of this slot gave; disjoint.
+    tell : callable
+        Gives `wrong`; called only if somebody tells wrong answers apart.
     """
 
     right: Bits
-    wrong: dict[int, Bits]
+    tell: Callable[[], dict[int, Bits]]
+
+    @functools.cached_property
+    def wrong(self) -> dict[int, Bits]:
+        """By slot: where it repeats the wrong answer that the model of that slot gave; disjoint."""
+        return self.tell()
 
 
 class Models(Protocol):
@@ -140,14 +145,14 @@ def _any(sets: Sequence[Bits]) -> Bits:
 @role("generate", inputs=(0, 0), names=True)
 def generate(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -> Answer:
     """Answers the question: right where it succeeds, else its model's own wrong answer."""
-    return Answer(success, {slot: ~success})
+    return Answer(success, lambda: {slot: ~success})
 
 
 @role("step", inputs=(0, MANY), names=True, blame=_own_failure)
 def step(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -> Answer:
     """Does a part of the work: right where it succeeds and all its inputs are right."""
     right = _all([success, *(given.right for given in inputs)])
-    return Answer(right, {slot: ~right})
+    return Answer(right, lambda: {slot: ~right})
 
 
 def _missed_a_mistake(success: Bits, answer: Answer, inputs: Sequence[Answer]) -> Bits:
@@ -157,7 +162,7 @@ def _missed_a_mistake(success: Bits, answer: Answer, inputs: Sequence[Answer]) -
 @role("critique", inputs=(1, 1), names=True, blame=_missed_a_mistake)
 def critique(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -> Answer:
     """Judges a draft: finds a mistake where it succeeds, and never finds fault with what is right."""
-    return Answer(success, {slot: ~success})
+    return Answer(success, lambda: {slot: ~success})
 
 
 def _criticised(inputs: Sequence[Answer]) -> Bits:
@@ -174,7 +179,7 @@ def refine(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -
     """Mends a draft after a critique; called only where the critique found a mistake."""
     draft, _ = inputs
     mended = _criticised(inputs) & success
-    return Answer(draft.right | mended, {origin: bits & ~mended for origin, bits in draft.wrong.items()})
+    return Answer(draft.right | mended, lambda: _where(~mended, draft))
 
 
 @role("debate", inputs=(2, MANY))
@@ -182,7 +187,7 @@ def debate(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -
     """Picks the right answer among its inputs where it succeeds, else stays with the first."""
     own = inputs[0]
     found = _any([given.right for given in inputs]) & success
-    return Answer(own.right | found, {origin: bits & ~found for origin, bits in own.wrong.items()})
+    return Answer(own.right | found, lambda: _where(~found, own))
 
 
 @role("debate_swayed", inputs=(2, MANY), compares=True)
@@ -194,31 +199,36 @@ def debate_swayed(success: Bits, inputs: Sequence[Answer], slot: int, models: Mo
     own, *others = inputs
     rights = [given.right for given in inputs]
     right = (_any(rights) & success) | _all(rights)
-    wrong = {origin: bits & ~right for origin, bits in own.wrong.items()}
-    swayed = own.right & ~right
-    offered = [(origin, bits) for given in others for origin, bits in given.wrong.items()]
-    for origin, bits in offered:
-        earlier = [
-            rival_bits & ~models.first(origin, rival) for rival, rival_bits in offered if rival != origin
-        ]
-        chosen = swayed & bits
-        if earlier:
-            chosen = chosen & ~_any(earlier)
-        wrong[origin] = wrong[origin] | chosen if origin in wrong else chosen
+
+    def wrong() -> dict[int, Bits]:
+        offered = [(origin, bits) for given in others for origin, bits in given.wrong.items()]
+        swayed = {origin: own.right & ~right & _lowest(origin, offered, models) for origin, _ in offered}
+        return _union(_where(~right, own), swayed)
+
     return Answer(right, wrong)
+
+
+def _lowest(origin: int, offered: Sequence[tuple[int, Bits]], models: Models) -> Bits:
+    """Where an origin's wrong answer is offered, and none of a model with a lower index."""
+    mine = _any([bits for other, bits in offered if other == origin])
+    lower = [bits & ~models.first(origin, other) for other, bits in offered if other != origin]
+    return mine & ~_any(lower) if lower else mine
 
 
 @role("vote", inputs=(3, 3), model=False, compares=True)
 def vote(success: Bits, inputs: Sequence[Answer], slot: int, models: Models) -> Answer:
     """Takes the answer that two of three give, or the first one's where all differ."""
     x, y, z = inputs
-    together = _any(
-        [a & b & models.same(i, j) for i, a in y.wrong.items() for j, b in z.wrong.items()]
-    )  # the other two give the same wrong answer
-    majority = (x.right & y.right) | (x.right & z.right) | (y.right & z.right)
-    right = majority | (x.right & ~y.right & ~z.right & ~together)
-    wrong = {origin: bits & ~right & ~together for origin, bits in x.wrong.items()}
-    for origin, bits in y.wrong.items():
-        theirs = bits & together
-        wrong[origin] = wrong[origin] | theirs if origin in wrong else theirs
-    return Answer(right, wrong)
+    # the other two give the same wrong answer
+    together = _any([a & b & models.same(i, j) for i, a in y.wrong.items() for j, b in z.wrong.items()])
+    right = (x.right & (y.right | z.right | ~together)) | (y.right & z.right)
+    return Answer(right, lambda: _union(_where(~right & ~together, x), _where(together, y)))
+
+
+def _where(here: Bits, given: Answer) -> dict[int, Bits]:
+    """The wrong answers of another module, at some questions."""
+    return {origin: bits & here for origin, bits in given.wrong.items()}
+
+
+def _union(a: dict[int, Bits], b: dict[int, Bits]) -> dict[int, Bits]:
+    return a | {origin: bits | a[origin] if origin in a else bits for origin, bits in b.items()}

@@ -186,7 +186,6 @@ def _beside(draft: Draft, frame: pl.DataFrame, path: Path) -> None:
         draft.texts = texts(frame, "text")
         draft.keys = draft.texts  # the same text is the same question, whatever it is called
         chars = np.array([float(len(text)) for text in draft.texts])
-        draft.length = chars
         if draft.input_tok is None:
             draft.input_tok = tokens_of(chars, len(draft.models))
             draft.assumptions.append(BY_CHARS)

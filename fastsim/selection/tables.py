@@ -55,7 +55,7 @@ class Outcomes:
     question : int64[n]
         Rows with the same number hold the same question: they stay together in splits and in resampling.
     texts, length
-        As in `Questions`.
+        As in `Questions`; length is by default that of the texts.
     input_tok, output_tok : float64[n, K], or None
         Tokens of prompt and answer, as each model counts them or as `assumptions` says.
     split : tuple of str, or None
@@ -92,6 +92,8 @@ class Outcomes:
 
     def __post_init__(self) -> None:
         _check_models(self.name, self.models)
+        if self.length is None and self.texts is not None:
+            object.__setattr__(self, "length", np.array([float(len(text)) for text in self.texts]))
         shape = (len(self.question), len(self.models))
         if not shape[0]:
             raise InputError(f"{self.name}: there is no question in the table")
