@@ -68,7 +68,9 @@ class Prompts:
         return ptr, np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
-def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = False) -> Prompts:
+def compile_prompts(
+    workload: Workload, block_tok: int, *, segments: bool = False, answers: bool = True
+) -> Prompts:
     """Compile a workload's prompts for an engine's block size.
 
     Parameters
@@ -80,6 +82,8 @@ def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = Fals
         Make every shareable symbol a run of its own, whether or not another prompt has it, and leave the
         rest out: the lecture's cache holds whole segments, and only documents, tools and system prompts.
         Needs `block_tok` 1.
+    answers : bool, optional
+        Whether a prompt goes on with its answer, as it does in an engine's cache; routers see prompts only.
 
     Raises
     ------
@@ -95,13 +99,7 @@ def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = Fals
     else:
         ptr, symbols = _with_answers(workload)
     n = len(ptr) - 1
-    rows = 2 * n + 2 if not segments else len(symbols) + 2
-    node = np.empty((rows, _trie.N_NODE), np.int64)
-    table = np.zeros((table_slots(rows), 2), np.int64)
-    end = np.empty(n, np.int64)
-    known = np.empty(n, np.int64)
-    node = node[: _trie.build(ptr, symbols, workload.symbol_tok, int(segments), node, table, end, known)]
-    _trie.count_visits(node, end)
+    node, end, known = build_trie(ptr, symbols, workload.symbol_tok, segments=segments)
     path_len = np.zeros(n, np.int64)
     shared = np.zeros(n, np.int64)
     runs = _trie.number_runs(node, end, block_tok, int(segments), path_len, shared)
@@ -112,6 +110,56 @@ def compile_prompts(workload: Workload, block_tok: int, *, segments: bool = Fals
     full = (workload.prompt_tok + workload.output_tok - 1) // block_tok  # the last token is never computed
     known = np.minimum(known, workload.prompt_tok)
     return Prompts(block_tok, path_ptr, path, run_blk, np.minimum(shared, full), full, known)
+
+
+def build_trie(
+    ptr: Ints, symbols: Ints, symbol_tok: Ints, *, segments: bool = False
+) -> tuple[Ints, Ints, Ints]:
+    """Build the trie of prompts, stretches of symbols; with `segments` every symbol is a node of its own.
+
+    Returns
+    -------
+    node : int64[nodes, N_NODE]
+        Columns as in `_trie`, visits counted; node 0 is the root.
+    end : int64[n]
+        The node at which each prompt ends.
+    known : int64[n]
+        Tokens of each prompt that were the prefix of an earlier one.
+    """
+    n = len(ptr) - 1
+    rows = 2 * n + 2 if not segments else len(symbols) + 2
+    node = np.empty((rows, _trie.N_NODE), np.int64)
+    table = np.zeros((table_slots(rows), 2), np.int64)
+    end = np.empty(n, np.int64)
+    known = np.empty(n, np.int64)
+    node = node[: _trie.build(ptr, symbols, symbol_tok, int(segments), node, table, end, known)]
+    _trie.count_visits(node, end)
+    return node, end, known
+
+
+def tree_prompts(
+    workload: Workload, block_tok: int, *, segments: bool = False, partial: bool = False
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """The prompts as a router's tree has them: every prompt ends with a run.
+
+    Parameters
+    ----------
+    workload : Workload
+    block_tok, segments
+        As for `compile_prompts`.
+    partial : bool, optional
+        Count a prompt's last, incomplete block.
+
+    Returns
+    -------
+    path_ptr, path, run_blk, tail_blk : int64[n + 1], int64[m], int64[runs], int64[n]
+        As in `Prompts`, and the blocks of each prompt after its runs.
+    """
+    made = compile_prompts(workload, block_tok, segments=segments, answers=False)
+    on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[made.path])))
+    blocks = -(-workload.prompt_tok // block_tok) if partial else workload.prompt_tok // block_tok
+    tail = np.maximum(blocks - (on_path[made.path_ptr[1:]] - on_path[made.path_ptr[:-1]]), 0)
+    return made.path_ptr, made.path, made.run_blk, tail
 
 
 def _leading(ptr: Ints, symbols: Ints, count: Ints) -> tuple[Ints, Ints]:
