@@ -22,6 +22,7 @@ def per_call(
     world: World,
     call: ArrayLike = 0.0,
     *,
+    money: ArrayLike = 0.0,
     input_price: ArrayLike = 0.0,
     output_price: ArrayLike = 0.0,
     input_tok: ArrayLike = 0.0,
@@ -34,6 +35,8 @@ def per_call(
     world : World
     call : array_like, shape (K,)
         A call, whatever its length.
+    money : array_like, any shape that broadcasts to (L, K, Q)
+        A call as it was billed, instead of prices or beside them.
     input_price, output_price : array_like, shape (K,)
         A token.
     input_tok, output_tok : array_like, any shape that broadcasts to (L, K, Q)
@@ -54,10 +57,10 @@ def per_call(
     prices = {name: _fitting(name, value, (shape[1],))[None, :, None] for name, value in models.items()}
     tokens = {
         name: _fitting(name, value, shape)
-        for name, value in (("input_tok", input_tok), ("output_tok", output_tok))
+        for name, value in (("input_tok", input_tok), ("output_tok", output_tok), ("money", money))
     }
-    money = prices["call"] + prices["input_price"] * tokens["input_tok"]
-    return np.broadcast_to(money + prices["output_price"] * tokens["output_tok"], shape)
+    total = prices["call"] + tokens["money"] + prices["input_price"] * tokens["input_tok"]
+    return np.broadcast_to(total + prices["output_price"] * tokens["output_tok"], shape)
 
 
 def _fitting(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Floats:

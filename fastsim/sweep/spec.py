@@ -146,7 +146,7 @@ def load(path: Path, settings: Sequence[str] = ()) -> Sweep:
 
 def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str = "sweep") -> Sweep:
     """Understand a sweep given as nested tables; see `load`."""
-    overrides = [_setting(text) for text in settings]
+    overrides = [setting(text) for text in settings]
     of_tables = {key: value for key, value in overrides if key.partition(".")[0] in _File.__struct_fields__}
     file = _typed(P.with_values(document, of_tables), where)
     what = experiment(file.sweep.experiment)
@@ -189,7 +189,8 @@ def _typed(document: Mapping[str, Any], where: str) -> _File:
         raise InputError(f"{where}: {error}".replace("`$.", "`").replace("`$`", "the file")) from None
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, Any]:
+    """Read ``key=value``, the value as in TOML, or as a bare word."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {text!r} must read key=value")
