@@ -134,6 +134,8 @@ def test_lecture_prints_every_figure_with_a_verdict_and_why(run, monkeypatch):
         ("LONG", 4_000),
         ("WARMUP", 1_000),
         ("LONG_RUNS", 3),
+        ("HEAVY_LONG", 4_000),
+        ("HEAVY_RUNS", 3),
         ("SHORT", 500),
         ("SHORT_RUNS", 16),
     ):
