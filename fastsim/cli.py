@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from fastsim import cli_queueing
+from fastsim import cli_queueing, cli_selection
 from fastsim.cli_shared import Json, Whole, print_json
 from fastsim.errors import InputError
 
@@ -124,7 +124,7 @@ def replay(
     engine: Literal["vllm", "lecture"] = "vllm",
     block_tok: Whole | None = None,
     kv_tok: Whole | None = None,
-    view: str = "live",
+    view: str = "native",
     rate_scale: float = 1.0,
     format: str | None = None,
     hash_block_tok: Whole | None = None,
@@ -153,7 +153,7 @@ def replay(
     kv_tok
         KV capacity of a replica in tokens, by default what the GPU leaves beside the weights.
     view
-        What routers see: live, or periodic(T) with T in seconds.
+        How fresh what routers see is: native, live, own, periodic(T) or delayed(d), T and d in seconds.
     rate_scale
         Factor on the trace's rate.
     format
@@ -188,6 +188,7 @@ def replay(
 app.command(cli_queueing.queue)
 app.command(cli_queueing.balls)
 app.command(cli_queueing.lecture)
+app.command(cli_selection.select)
 
 
 @app.command
@@ -200,6 +201,18 @@ def routers(*, as_json: Json = False) -> None:
 def workloads(*, as_json: Json = False) -> None:
     """List the synthetic workloads and the trace formats."""
     _list("workloads", as_json)
+
+
+@app.command
+def systems(*, as_json: Json = False) -> None:
+    """List the compound systems."""
+    _list("systems", as_json)
+
+
+@app.command
+def searchers(*, as_json: Json = False) -> None:
+    """List the searchers for allocations and their parameters."""
+    _list("searchers", as_json)
 
 
 @app.command

@@ -41,6 +41,32 @@ def workloads() -> Listing:
     return [*made, *read]
 
 
+def systems() -> Listing:
+    """Registered compound systems: their modules, each with its role and what it reads."""
+    from fastsim.selection.systems import SYSTEMS
+
+    return [
+        {
+            "name": system.name,
+            "parameters": {
+                module.name: f"{module.role}({', '.join(module.inputs)})" for module in system.modules
+            },
+            "what it is": system.doc,
+        }
+        for system in SYSTEMS.values()
+    ]
+
+
+def searchers() -> Listing:
+    """Registered searchers for allocations: name, parameters with defaults, what they do."""
+    from fastsim.selection.searchers import SEARCHERS
+
+    return [
+        {"name": entry.name, "parameters": _defaults(entry.params), "what it does": entry.doc}
+        for entry in SEARCHERS.values()
+    ]
+
+
 def hardware() -> Listing:
     """The catalogue of GPUs."""
     from fastsim.hardware import gpus
