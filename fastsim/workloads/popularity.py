@@ -82,10 +82,10 @@ def _weights(spec: Popular, items: int, size: np.ndarray | None) -> np.ndarray:
 
 
 def _entries(mean: float, cv: float, items: int) -> np.ndarray:
-    """Return every item's entries, most first: quantiles of a lognormal law, so that no seed has a say."""
-    from scipy.special import ndtri
+    """Return every item's entries, most first, without a draw: means of equal slices of a lognormal law."""
+    from scipy.special import ndtr, ndtri
 
-    variance = math.log1p(cv * cv)
-    z = ndtri((np.arange(items, 0, -1) - 0.5) / items)
-    entries = mean * np.exp(math.sqrt(variance) * z - 0.5 * variance)
-    return np.maximum(np.rint(entries), 1).astype(np.int64)
+    spread = math.sqrt(math.log1p(cv * cv))
+    # Up to z, the law holds the share Phi(z - spread) of its mean.
+    below = ndtr(ndtri(np.linspace(1.0, 0.0, items + 1)) - spread)
+    return np.maximum(np.rint(mean * items * -np.diff(below)), 1).astype(np.int64)
