@@ -23,11 +23,8 @@ SEED = 1
 SERVERS, UTILISATION, PERIOD = 16, 0.9, 4.0
 # The lecture does not give its heavy-tailed law. This one has a coefficient of variation of 5.7.
 HEAVY = "bounded_pareto(alpha=1.5, ratio=10000)"
-LONG, LONG_RUNS, WARMUP = 400_000, 60, 50_000
-HEAVY_LONG, HEAVY_RUNS = (
-    1_600_000,
-    96,
-)  # rare sizes decide: two hundred times the variance of exponential ones
+LONG, LONG_RUNS, WARMUP = 1_200_000, 20, 50_000
+HEAVY_LONG, HEAVY_RUNS = 1_600_000, 96  # a few huge sizes decide the mean
 SHORT, SHORT_RUNS = 50_000, 160  # the lecture's run, from empty servers
 HEAVY_SEEDS = 8  # that the lecture averages over
 THROWS, FEW_TRIALS = 2_000, 5  # the fewest throws whose mean can be 8.2, as 5.4, 3.0 and 3.4
