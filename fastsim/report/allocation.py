@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastsim.report.draw import COLOURS
+from fastsim.report.draw import COLOURS, LOG_SPREAD
 from fastsim.report.text import grid, number, with_half_width
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastsim.selection.choose import Choice, Judged
 
 SHOWN = 20  # lines of a frontier
-LABELLED = 12  # single models that get a name in the picture
+LABELLED = 12  # single models that all get a name in the picture
 
 
 def text(choice: Choice) -> str:
@@ -41,7 +41,7 @@ def text(choice: Choice) -> str:
         grid(["models, module by module", *header[1:]], front, left=1),
         "",
         *_legend(choice),
-        f"{found.searcher} evaluated {found.evaluated:,.4g} allocations: {found.model_calls:,} calls of "
+        f"{found.searcher} evaluated {found.evaluated:,.10g} allocations: {found.model_calls:,} calls of "
         f"models for {number(found.money)} {unit}, {found.diagnoses:,} diagnoses"
         + ("; the budget ended it" if found.exhausted else ""),
         *choice.notes,
@@ -60,7 +60,8 @@ def _figures(row: Judged) -> list[str]:
 
 def _legend(choice: Choice) -> list[str]:
     n = choice.rows[0].accuracy.n
-    numbered = [f"{k} {name}" for k, name in enumerate(choice.models)]
+    used = sorted({k for row in _thinned(choice.frontier) for k in row.allocation})
+    numbered = [f"{k} {choice.models[k]}" for k in used]
     return [
         f"accuracy, over single: on {n:,} questions that nothing was chosen by, ± half-width of the 95 % "
         "interval; over single is paired by question",
@@ -84,6 +85,7 @@ def picture(choice: Choice, table: str) -> Figure:
     """Accuracy against cost: single models, the frontier with its band, and what was chosen."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(8.0, 5.0), layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.subplots()
@@ -104,8 +106,11 @@ def picture(choice: Choice, table: str) -> Figure:
             zorder=4,
         )
     costs = [row.cost for row in (*choice.frontier, *choice.singles, *choice.rows)]
-    if min(costs) > 0.0 and max(costs) > 5.0 * min(costs):
+    if min(costs) > 0.0 and max(costs) > LOG_SPREAD * min(costs):
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(f"cost ({choice.cost_unit}/question)")
     axes.set_ylabel("accuracy on questions that nothing was chosen by")
     axes.grid(alpha=0.25)
@@ -121,15 +126,19 @@ def _frontier(axes: Axes, rows: Sequence[Judged]) -> None:
     costs = [row.cost for row in rows]
     middle = [row.accuracy.value for row in rows]
     low, high = [row.accuracy.low for row in rows], [row.accuracy.high for row in rows]
-    axes.plot(costs, middle, color=COLOURS[4], marker=".", linewidth=1.2, label="frontier", zorder=2)
+    axes.plot(costs, middle, color=COLOURS[4], marker=".", linewidth=1.2, label="Pareto frontier", zorder=2)
     axes.fill_between(costs, low, high, color=COLOURS[4], alpha=0.15, linewidth=0)
 
 
 def _singles(axes: Axes, rows: Sequence[Judged]) -> None:
-    """Single models as grey points; the most accurate of them with names."""
+    """Single models as grey points, with names while there is room, else the most accurate only."""
     costs, values = [row.cost for row in rows], [row.accuracy.value for row in rows]
     axes.plot(costs, values, "o", color=COLOURS[7], markersize=4, label="one model everywhere", zorder=3)
-    best = sorted(rows, key=lambda row: -row.accuracy.value)[:LABELLED]
-    for row in best:
+    named = rows if len(rows) <= LABELLED else [max(rows, key=lambda row: row.accuracy.value)]
+    middle = (min(costs) * max(costs)) ** 0.5
+    for row in named:
+        side, shift = ("right", -4) if row.cost > middle else ("left", 4)
         place = (row.cost, row.accuracy.value)
-        axes.annotate(row.label, place, (4, -9), textcoords="offset points", fontsize=6, color="0.35")
+        axes.annotate(
+            row.label, place, (shift, -9), textcoords="offset points", fontsize=6, color="0.35", ha=side
+        )
