@@ -34,7 +34,7 @@ def parameters() -> list[str]:
     names += [f"cluster.{field.name}" for field in dataclasses.fields(Cluster)]
     for entry in GENERATORS.values():
         names += [f"workload.{name}" for name in entry.params.__struct_fields__]
-    names += [f"workload.{name}" for name in _load_options()]
+    names += ["workload.preset", *(f"workload.{name}" for name in _load_options())]
     for policy in ROUTERS.values():
         names += [f"router_params.{name}" for name in policy.params.__struct_fields__]
     return list(dict.fromkeys(names))
@@ -81,8 +81,7 @@ def _router(name: Any, given: Mapping[str, Any]) -> Params:
 
 def _workload(given: Mapping[str, Any]) -> Params:
     """A generator's parameters, or a trace with its digest and the options of `workloads.load`."""
-    from fastsim.workloads import GENERATORS
-    from fastsim.workloads.params import check
+    from fastsim.workloads import GENERATORS, specify
 
     if "trace" in given:
         if "name" in given:
@@ -95,18 +94,28 @@ def _workload(given: Mapping[str, Any]) -> Params:
             f"{wanted}; choose one of: {', '.join(GENERATORS)}; or give workload.trace (--trace PATH)"
         )
     own = {key: value for key, value in given.items() if key != "name"}
-    spec = msgspec.to_builtins(check(GENERATORS[name].params, own, f"workload {name}"))
-    return {"name": name, **{key: value for key, value in spec.items() if value is not None}}
+    _, spec = specify(name, own)
+    full = {key: value for key, value in msgspec.to_builtins(spec).items() if value is not None}
+    if "preset" in own:  # it may be an axis
+        full = {"preset": own["preset"], **full}
+    if "arrival_trace" in full:
+        full["arrival_trace_digest"] = _file_digest("workload.arrival_trace", full["arrival_trace"])
+    return {"name": name, **full}
 
 
 def _trace(given: Mapping[str, Any]) -> Params:
     options = _load_options()
     check_keys(given, ("trace", *options), "workload with a trace")
-    path = Path(str(given["trace"]))
-    if not path.is_file():
-        raise InputError(f"trace {path} does not exist; give one by --trace or workload.trace")
+    path = str(given["trace"])
     full = {**{name: value for name, value in options.items() if value is not None}, **given}
-    return {**full, "trace": str(path), "trace_digest": P.file_digest(path)}
+    digest = _file_digest("trace", path, "; give one by --trace or workload.trace")
+    return {**full, "trace": path, "trace_digest": digest}
+
+
+def _file_digest(what: str, path: str, hint: str = "") -> str:
+    if not Path(path).is_file():
+        raise InputError(f"{what} {path} does not exist{hint}")
+    return P.file_digest(Path(path))
 
 
 def _load_options() -> dict[str, Any]:
@@ -134,6 +143,8 @@ def prepare(params: Params, seed: int, replicate: int) -> Workload:
 
     given = dict(params["workload"])
     if "trace" not in given:
+        for name in ("preset", "arrival_trace_digest"):  # the one is spelt out, the other is for the identity
+            given.pop(name, None)
         return workloads.make(given.pop("name"), seed=seed, replicate=replicate, **given)
     path = given.pop("trace")
     given.pop("trace_digest")
