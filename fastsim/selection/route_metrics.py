@@ -199,7 +199,7 @@ def cost_to_reach(cost: ArrayLike, quality: ArrayLike, wanted: float) -> float:
     """Least mean cost at which a router reaches a quality, mixing its settings at random; inf where never."""
     c, q = np.asarray(cost, dtype=np.float64), np.asarray(quality, dtype=np.float64)
     members = hull_members(c, q)
-    if q[members[-1]] < wanted:
+    if q[members[-1]] < wanted - 1e-12 * abs(wanted):  # equal means may differ by rounding
         return math.inf
     return float(np.interp(wanted, q[members], c[members]))
 
