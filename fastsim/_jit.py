@@ -18,7 +18,7 @@ from numba import config, types
 
 from fastsim import _kernel_cache
 from fastsim._dispatch import Kernel
-from fastsim._struct import make_struct
+from fastsim._struct import make_struct, pack, picker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +26,7 @@ JIT: bool = not config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue
 SOURCE_DIGEST: str = _kernel_cache.SOURCES.digest
 CACHE_DIR = _kernel_cache.open_directory() if JIT else None
 
-__all__ = ["CACHE_DIR", "JIT", "SOURCE_DIGEST", "define", "kernel", "struct"]
+__all__ = ["CACHE_DIR", "JIT", "SOURCE_DIGEST", "define", "kernel", "pointers", "struct"]
 
 _names: dict[str, Any] = {}
 _FIXED_ROW = re.compile(r"(?<= )(\d+)\]$")
@@ -110,6 +110,25 @@ def struct(name: str, fields: dict[str, str]) -> Any:
     made = make_struct(name, kinds, rows)
     _add_name(name, made._numba_type_)
     return made
+
+
+def pointers(made: Any) -> tuple[Callable[..., Any], Any]:
+    """Let kernels take any number of structs of one kind.
+
+    Parameters
+    ----------
+    made : type
+        From `struct`.
+
+    Returns
+    -------
+    pack, at
+        ``pack(structs)`` gives what to pass to a kernel (``int64[::1]`` in its signature); the structs must
+        be kept alive meanwhile. In the kernel ``at(packed, k)`` is struct k.
+    """
+    if not JIT:
+        return list, lambda packed, k: packed[k]
+    return pack, picker(made._numba_type_)
 
 
 def resolve(expression: str) -> Any:

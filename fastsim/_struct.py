@@ -16,6 +16,7 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
     models,
     register_model,
@@ -127,3 +128,23 @@ def _unbox(_typ: StructType, struct: Any, c: Any) -> NativeValue:
     pointer = c.pyapi.long_as_voidptr(address)
     c.pyapi.decref(address)
     return NativeValue(pointer, is_error=c.pyapi.c_api_error())
+
+
+def pack(structs: Any) -> np.ndarray:
+    """Addresses of structs, for `picker`."""
+    return np.array([struct._address for struct in structs], dtype=np.int64)
+
+
+def picker(kind: StructType) -> Any:
+    """A function for kernels: struct k of an array of addresses."""
+
+    @intrinsic
+    def at(_typingctx: Any, addresses: Any, k: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            address = builder.load(builder.gep(array.data, [args[1]]))
+            return builder.inttoptr(address, context.get_value_type(kind))
+
+        return kind(addresses, types.int64), generate
+
+    return at

@@ -198,21 +198,32 @@ def routers(*, as_json: Json = False) -> None:
 
 
 @app.command
-def workloads(*, as_json: Json = False) -> None:
-    """List the synthetic workloads and the trace formats."""
-    _list("workloads", as_json)
+def workloads(name: str = "", /, *, settings: Settings = (), seed: Whole = 0, as_json: Json = False) -> None:
+    """List the synthetic workloads and the trace formats; or measure what the prompts of one have in common.
 
+    Parameters
+    ----------
+    name
+        Workload to make, or trace to read, and measure: lengths, shared prefixes and key portions, beside
+        Preble's Table 1 for its five.
+    settings
+        Set a parameter.
+    seed
+        Seed of the workload.
+    as_json
+        Print JSON.
+    """
+    if not name:
+        _list("workloads", as_json)
+        return
+    from fastsim.report import workloads as measured
+    from fastsim.sweep.spec import setting
 
-@app.command
-def systems(*, as_json: Json = False) -> None:
-    """List the compound systems."""
-    _list("systems", as_json)
-
-
-@app.command
-def searchers(*, as_json: Json = False) -> None:
-    """List the searchers for allocations and their parameters."""
-    _list("searchers", as_json)
+    workload = measured.find(name, dict(map(setting, settings)), seed)
+    if as_json:
+        print_json(measured.statistics(workload))
+    else:
+        print(measured.text(workload))
 
 
 @app.command

@@ -256,7 +256,7 @@ def test_a_view_renewed_at_every_picosecond_of_the_clock_shows_loads_without_thi
 
 @small
 @pytest.mark.parametrize(
-    "view", ["", "Live", "periodic", "periodic()", "periodic(2s)", "periodic(2", 2.0, None]
+    "view", ["", "Live", "periodic", "periodic()", "periodic(2s)", "periodic(2", "delayed", 2.0, None]
 )
 def test_other_views_are_refused(view):
     refused(view)
@@ -269,7 +269,7 @@ def test_other_periods_are_refused(period_s):
 
 
 def refused(view: Any) -> None:
-    with pytest.raises(InputError, match=r"^view = .* is not known; it must be 'live' or 'periodic\(T\)'"):
+    with pytest.raises(InputError, match=r"^view = .* is not known; it must be one of native, live, own"):
         run(view=view)
 
 

@@ -12,6 +12,7 @@ from fastsim._jit import kernel
 from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import (
     BITS,
+    BLOCK,
     COPY_NEXT,
     END,
     NONE,
@@ -160,3 +161,59 @@ def _longest_part(s, run, length, best):
             left ^= low
         best[word] = keep
     return most
+
+
+@kernel
+def every_match(s, path, limit, best, match):
+    """Tokens of a prompt's prefix that each replica holds.
+
+    Parameters
+    ----------
+    s : State
+    path, limit : int
+        As for `longest_match`.
+    best : int64[words]
+        Scratch.
+    match : int64[replicas]
+        Out: tokens.
+    """
+    mask = s.mask
+    words = mask.shape[1] >> 1
+    block = s.cfg[BLOCK]
+    replicas = s.cfg[REPLICAS]
+    for r in range(match.shape[0]):
+        match[r] = 0
+    fill(best, match.shape[0])
+    depth = 0
+    some = 1
+    while depth < limit and some:
+        run = s.path[path]
+        length = min(s.run_len[run], limit - depth)
+        some = 0
+        for word in range(words):
+            whole = best[word] & mask[run, word]
+            part = best[word] & mask[run, words + word]
+            gone = best[word] & ~whole & ~part
+            if depth > 0 and gone:
+                set_all(match, word, gone, depth * block)
+            while part:
+                low = part & -part
+                r = word * BITS + lowest_bit(part)
+                part ^= low
+                held = min(length, _held(s, run * replicas + r))
+                match[r] = (depth + held) * block
+            best[word] = whole
+            some |= whole
+        depth += length
+        path += 1
+    for word in range(words):
+        if best[word] and depth > 0:
+            set_all(match, word, best[word], depth * block)
+
+
+@kernel(inline="always")
+def set_all(match, word, mask, tokens):
+    """Give all replicas of a mask's word the same match."""
+    while mask:
+        match[word * BITS + lowest_bit(mask)] = tokens
+        mask &= mask - 1

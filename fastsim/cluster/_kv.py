@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster._index import coverage, note
+from fastsim.cluster._news import tell
 from fastsim.cluster._state import (
     BLANK,
+    CACHE,
     COPY_NEXT,
     CURSOR,
     CURSOR_BLK,
@@ -40,10 +42,13 @@ from fastsim.cluster._state import (
     LRU_LAST,
     LRU_NEXT,
     LRU_PREV,
+    NEWS,
+    NEWS_CACHES,
     NONE,
     OPEN,
     PATH,
     PREEMPTED,
+    PS,
     REF,
     REPLICAS,
     RUNS,
@@ -211,6 +216,11 @@ def _changed(s, key, first):
     """Tell the router's index of a change to the copies of a key, listed from extent `first` on."""
     if s.cfg[TRACK] == TRACK_LIVE:
         note(s, key, coverage(s, first))
+    if s.cfg[NEWS] & NEWS_CACHES:
+        run = key // s.cfg[REPLICAS]
+        if run < s.cfg[RUNS]:
+            r = key - run * s.cfg[REPLICAS]
+            tell(s, s.rep[r, PS], CACHE, run, r, coverage(s, first))
 
 
 @kernel
@@ -274,7 +284,8 @@ def _evict(s, r, n):
             was_whole = key != NONE and _reaches_end(s, e)
             ext[e, END] -= n
             rep[r, EVICTED] += n
-            if was_whole:  # of a run held in part, the masks do not tell how much
+            # Of a run held in part, the masks do not tell how much.
+            if was_whole or (key != NONE and s.cfg[NEWS] & NEWS_CACHES):
                 _changed(s, key, get(s.table, key, NONE))
             return
         rep[r, FREE] += size  # which removing it takes off again
@@ -447,6 +458,36 @@ def _register_whole(s, r, i, end):
             _hold(s, i, e, 0)
         req[i, CURSOR] += 1
         req[i, CURSOR_BLK] += length
+
+
+@kernel
+def install(s, r, i, blocks):
+    """Copy the first blocks of request i's prompt to replica r, as far as it lacks them; nobody holds them.
+
+    Stops where there is no room, or where making room evicts what the copy would continue.
+    """
+    path = s.req[i, PATH]
+    blocks = min(blocks, s.req[i, SHARED])
+    depth = 0
+    while depth < blocks:
+        run = s.path[path]
+        length = min(s.run_len[run], blocks - depth)
+        key = run * s.cfg[REPLICAS] + r
+        have = coverage(s, get(s.table, key, NONE))
+        if have < length:
+            size = length - have
+            if (s.cfg[WHOLE] and length < s.run_len[run]) or size > s.rep[r, FREE]:
+                return
+            take_blocks(s, r, size)
+            if coverage(s, get(s.table, key, NONE)) != have:
+                s.rep[r, BLANK] += size
+                s.rep[r, FREE] += size
+                return
+            e = _new_extent(s, key, have, length, 0)
+            _changed(s, key, _add_copy(s, key, e))
+            _lru_append(s, r, e)
+        depth += length
+        path += 1
 
 
 @kernel

@@ -1,55 +1,78 @@
 """The event loop: arrivals, the router's view, and the replicas' next events in a tournament tree.
 
-At one instant all steps that end come first, then the router's refresh, then arrivals in file order, then
-the steps that start. An event's key is 2 ps for an end and 2 ps + 1 for a start, so that comparing integers
-gives this order.
+At one instant all steps that end come first, then the routers' refresh, then what routers do: requests held
+back, requests whose blocks have come, arrivals in file order; then the steps that start. An event's key is
+2 ps for an end and 2 ps + 1 for a start, so that comparing integers gives this order.
 """
 
 from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster import engine
-from fastsim.cluster._index import longest_match, rebuild
-from fastsim.cluster._kv import check_pools
-from fastsim.cluster._masks import change_load, least_loaded_of
+from fastsim.cluster._kv import check_pools, install
+from fastsim.cluster._look import catch_up, count_sent, look, read_news, refresh
+from fastsim.cluster._masks import change_load
+from fastsim.cluster._news import has_room, tell_gauges, tell_of_request
 from fastsim.cluster._queues import append_waiting
 from fastsim.cluster._state import (
+    ALLOCATED,
     ARRIVAL,
     BAD_ROUTE,
-    BITS,
-    BLOCK,
     BUDGET,
     DECODING,
+    DELAY_PS,
+    DELAYED,
+    DONE,
     EVENTS,
     FAULT,
     FS,
+    FULL_NEWS,
+    FULL_TREE,
+    HELD_FIRST,
+    HELD_FOREVER,
+    HELD_LAST,
     KIND,
+    LOAD_VIEW,
     MAX_SEQS,
+    N_HELD,
     N_RUNNING,
     N_WAITING,
-    NEEDS,
-    NEEDS_MATCH,
-    NEEDS_WORK,
     NEVER,
+    NEWS,
+    NEWS_PS,
+    NEWS_READ,
+    NEWS_SENT,
+    NEWS_TOLD,
     NEXT_REQUEST,
     NO_FAULT,
+    NONE,
+    ON_WAY,
     OUTPUT,
-    PATH,
     PERIOD_PS,
+    PERIODIC,
     PROMPT,
     PS,
+    QUEUE_NEXT,
     REFRESHED,
     REPLICA,
+    RETRY_PS,
     RUN,
+    SENT,
     SERVING,
-    SHARED,
-    STEPS,
-    TAKEN,
     TRACK,
-    TRACK_LIVE,
-    TRACK_PERIODIC,
+    TRACK_TREE,
 )
-from fastsim.cluster._step_time import steps_until
+from fastsim.cluster.routers.tree import remember, tree_has_room
+from fastsim.cluster.routers.view import (
+    HOLD,
+    OUTPUT_TOK,
+    PROMPT_TOK,
+    REJECT,
+    SEND_BLK,
+    SEND_PS,
+    SESSION,
+    view_at,
+)
 
 _FAR = (NEVER >> 1) - 1  # an instant after all others
 
@@ -72,80 +95,6 @@ def _replay(s, r):
         tree[at] = winner
 
 
-# --- what the router sees -----------------------------------------------------------------------------------
-
-
-@kernel
-def _catch_up(s, r, now):
-    """Take the blocks of all steps of replica r's run that started before `now`; returns if any was due."""
-    if s.rep[r, KIND] != RUN:
-        return False
-    steps = engine.boundary_from(s, r, now)
-    if steps <= s.rep[r, TAKEN]:
-        return False
-    engine.take_until(s, r, steps)
-    return True
-
-
-@kernel
-def _work_now(s, r, now):
-    """Tokens that replica r has still to compute: those of steps that ended by `now` count as computed."""
-    rep = s.rep
-    if rep[r, KIND] != RUN:
-        return s.work[r]
-    wait_fs = (now - rep[r, PS] + 1) * 1000 - rep[r, FS]
-    steps = min(steps_until(rep[r, engine.ALPHA], rep[r, engine.BETA], wait_fs) - 1, rep[r, STEPS])
-    return s.work[r] - steps * rep[r, DECODING]
-
-
-@kernel
-def _match(s, i, best):
-    """Longest match of request i's prompt over all replicas, as the index knows it; returns blocks."""
-    return longest_match(s, s.req[i, PATH], min(s.req[i, PROMPT] // s.cfg[BLOCK], s.req[i, SHARED]), best)
-
-
-@kernel
-def _nearest(s, view, i, now):
-    """Find the least loaded of the replicas with the longest match; returns it and the match in blocks.
-
-    In a live view the masks may show too much, as runs under way take their blocks late, but never too
-    little. So the replica found is brought up to now; if it has kept its match, nobody has a longer one.
-    """
-    while True:
-        blocks = _match(s, i, view.best)
-        r = least_loaded_of(view.load, view.level, view.best)
-        lazy = s.lazy[r // BITS] >> (r % BITS) & 1
-        if blocks == 0 or lazy == 0 or s.cfg[TRACK] != TRACK_LIVE or not _catch_up(s, r, now):
-            return r, blocks
-
-
-@kernel
-def _look(s, view, i, now):
-    """Fill in what the view tells of the replicas as request i arrives."""
-    needs = s.cfg[NEEDS]
-    if needs & NEEDS_WORK and s.cfg[TRACK] != TRACK_PERIODIC:
-        for r in range(view.work.shape[0]):
-            view.work[r] = _work_now(s, r, now)
-    if needs & NEEDS_MATCH:
-        nearest, blocks = _nearest(s, view, i, now)
-        view.prompt[0] = blocks * s.cfg[BLOCK]
-        view.prompt[2] = nearest
-
-
-@kernel
-def _refresh(s, view, now):
-    """Take a snapshot for a periodic view."""
-    needs = s.cfg[NEEDS]
-    for r in range(s.load.shape[0]):
-        change_load(view.load, view.level, r, s.load[r] - view.load[r])
-        if needs & NEEDS_WORK:
-            view.work[r] = _work_now(s, r, now)
-        if needs & NEEDS_MATCH:
-            _catch_up(s, r, now)
-    if needs & NEEDS_MATCH:
-        rebuild(s)
-
-
 # --- events -------------------------------------------------------------------------------------------------
 
 
@@ -153,8 +102,6 @@ def _refresh(s, view, now):
 def _arrive(s, r, i, now):
     """Put request i into the queue of replica r."""
     rep = s.rep
-    s.req[i, REPLICA] = r
-    change_load(s.load, s.level, r, 1)
     s.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT] - 1
     admissible = rep[r, N_WAITING] == 0 and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
     append_waiting(s, r, i)
@@ -165,6 +112,7 @@ def _arrive(s, r, i, now):
         s.key[r] = 2 * now + 1
     elif rep[r, KIND] == RUN and admissible and rep[r, DECODING] < s.cfg[BUDGET]:
         engine.shorten(s, r, now)
+    tell_gauges(s, r, now)
 
 
 @kernel
@@ -178,67 +126,262 @@ def _pass_event(s, r, limit):
         engine.end(s, r)
         if rep[r, N_RUNNING] == 0 and rep[r, N_WAITING] == 0:
             s.key[r] = NEVER
+            tell_gauges(s, r, rep[r, PS])
             return
         s.key[r] = 2 * rep[r, PS] + 1
         if rep[r, PS] >= limit:
+            tell_gauges(s, r, rep[r, PS])
             return
     engine.start(s, r)
+    tell_gauges(s, r, rep[r, PS])
 
 
-@kernel(signature="int64(State, RouterView, Route)")
-def run(s, view, route):
-    """Simulate until the last request is done or a fault stops the run; returns the fault.
-
-    What stopped for want of room can go on, from the same state with larger pools.
-    """
-    n = s.req.shape[0]
-    period = s.cfg[PERIOD_PS]
-    pool = s.pool
-    i = pool[NEXT_REQUEST]
-    while pool[FAULT] == NO_FAULT:
-        limit = _FAR  # when the next thing happens that is no replica's event
-        refresh = False
-        if i < n:
-            limit = s.req[i, ARRIVAL]
-            if s.cfg[TRACK] == TRACK_PERIODIC and limit // period * period > pool[REFRESHED]:
-                limit = limit // period * period
-                refresh = True
-        r = s.tree[1]
-        while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
-            _pass_event(s, r, limit)
-            _replay(s, r)
-            r = s.tree[1]
-        if i == n or pool[FAULT] != NO_FAULT:
-            break
-        if refresh:
-            _refresh(s, view, limit)
-            pool[REFRESHED] = limit
-        else:
-            _look(s, view, i, limit)
-            r = _routed(s, view, route, i)
-            _arrive(s, r, i, limit)
-            _replay(s, r)
-            i += 1
-    pool[NEXT_REQUEST] = i
-    return pool[FAULT]
+# --- what routers do ----------------------------------------------------------------------------------------
 
 
-@kernel(inline="always")
-def _routed(s, view, route, i):
-    """The policy's choice for request i; a fault is noted if there is no such replica."""
-    view.prompt[1] = s.req[i, PROMPT]
+@kernel
+def _decide(s, view, route, i, now):
+    """Let a router choose a replica for request i; a fault is noted if there is no such replica."""
+    prompt = view.prompt
+    prompt[PROMPT_TOK] = s.req[i, PROMPT]
+    prompt[OUTPUT_TOK] = s.req[i, OUTPUT]
+    prompt[SESSION] = s.session[i]
+    prompt[SEND_BLK] = 0
+    look(s, view, i, now)
     r = route(view, i)
-    if r < 0 or r >= s.load.shape[0]:
+    if (r < 0 and r != REJECT and r != HOLD) or r >= view.load.shape[0]:
         s.pool[FAULT] = BAD_ROUTE
         r = 0
     return r
 
 
-@kernel(signature="int64(State, RouterView, Route)")
-def route_blindly(s, view, route):
+@kernel
+def _send(s, view, r, i, now):
+    """Send request i to replica r, at once or when the blocks that its router wants there have come."""
+    s.req[i, REPLICA] = r
+    change_load(s.load, s.level, r, 1)
+    if s.cfg[NEWS]:
+        count_sent(s, view, i, r)
+        tell_of_request(s, now, SENT, i, r, NEWS_SENT)
+    if s.cfg[TRACK] == TRACK_TREE:
+        remember(view, i, r)
+    blocks = view.prompt[SEND_BLK]
+    if blocks > 0:
+        _delay(s, i, now + view.prompt[SEND_PS], blocks)
+    else:
+        _arrive(s, r, i, now)
+        _replay(s, r)
+
+
+@kernel
+def _try(s, views, route, i, now):
+    """Ask request i's router for a replica; returns whether it let the request go."""
+    view = view_at(views, s.owner[i])
+    if not tree_has_room(view, i):
+        s.pool[FAULT] = FULL_TREE
+        return False
+    r = _decide(s, view, route, i, now)
+    if s.pool[FAULT] != NO_FAULT or r == HOLD:
+        return False
+    if r == REJECT:
+        s.req[i, REPLICA] = NONE
+    else:
+        _send(s, view, r, i, now)
+    return True
+
+
+@kernel
+def _delay(s, i, ps, blocks):
+    """Keep request i until `ps`, when `blocks` blocks of its prompt will have come to its replica."""
+    req = s.req
+    req[i, DONE] = ps
+    req[i, ALLOCATED] = blocks
+    before = NONE
+    at = s.pool[ON_WAY]
+    while at != NONE and req[at, DONE] <= ps:
+        before = at
+        at = req[at, QUEUE_NEXT]
+    req[i, QUEUE_NEXT] = at
+    if before == NONE:
+        s.pool[ON_WAY] = i
+    else:
+        req[before, QUEUE_NEXT] = i
+
+
+@kernel
+def _deliver(s, now):
+    """Let the first request on its way arrive, behind the blocks sent along."""
+    i = s.pool[ON_WAY]
+    r = s.req[i, REPLICA]
+    if not check_pools(s, s.rep[r, N_RUNNING]):
+        return
+    s.pool[ON_WAY] = s.req[i, QUEUE_NEXT]
+    catch_up(s, r, now)
+    install(s, r, i, s.req[i, ALLOCATED])
+    _arrive(s, r, i, now)
+    _replay(s, r)
+
+
+@kernel
+def _hold_back(s, i):
+    """Append request i to those that routers hold back."""
+    pool = s.pool
+    s.req[i, QUEUE_NEXT] = NONE
+    if pool[HELD_FIRST] == NONE:
+        pool[HELD_FIRST] = i
+    else:
+        s.req[pool[HELD_LAST], QUEUE_NEXT] = i
+    pool[HELD_LAST] = i
+    pool[N_HELD] += 1
+
+
+@kernel
+def _try_held(s, views, route):
+    """Ask again for all requests held back, in the order in which they came."""
+    pool = s.pool
+    now = pool[RETRY_PS]
+    before = NONE
+    i = pool[HELD_FIRST]
+    while i != NONE:
+        following = s.req[i, QUEUE_NEXT]
+        if _try(s, views, route, i, now):
+            if before == NONE:
+                pool[HELD_FIRST] = following
+            else:
+                s.req[before, QUEUE_NEXT] = following
+            if following == NONE:
+                pool[HELD_LAST] = before
+            pool[N_HELD] -= 1
+        else:
+            before = i
+        if pool[FAULT] != NO_FAULT:
+            return
+        i = following
+    pool[RETRY_PS] = NONE
+
+
+@kernel
+def _take(s, views, route, i, now):
+    """Let request i, which arrives, come to its router."""
+    if s.cfg[NEWS] and not has_room(s, 0):
+        s.pool[FAULT] = FULL_NEWS
+        return
+    gone = _try(s, views, route, i, now)
+    if s.pool[FAULT] != NO_FAULT:
+        return
+    if not gone:
+        _hold_back(s, i)
+    s.pool[NEXT_REQUEST] = i + 1
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _make_room(s, views, heard, r):
+    """Make sure that the ring has room for what replica r may report, by having it read or by a fault."""
+    if not has_room(s, r):
+        read_news(s, views, heard, s.key[r] >> 1)
+        if not has_room(s, r):
+            s.pool[FAULT] = FULL_NEWS
+
+
+@kernel
+def _next_tick(s, until):
+    """Instant of the refresh that is due by `until`, or one after all others."""
+    period = s.cfg[PERIOD_PS]
+    if period == 0 or until == _FAR or until // period * period <= s.pool[REFRESHED]:
+        return _FAR
+    return until // period * period
+
+
+@kernel
+def _next_report(s):
+    """Instant at which the routers get the next report."""
+    if s.pool[NEWS_READ] == s.pool[NEWS_TOLD]:
+        return _FAR
+    ps = s.news[s.pool[NEWS_READ] & (s.news.shape[0] - 1), NEWS_PS]
+    if s.cfg[LOAD_VIEW] == DELAYED:
+        return ps + s.cfg[DELAY_PS]
+    if s.cfg[LOAD_VIEW] == PERIODIC:
+        return -(-ps // s.cfg[PERIOD_PS]) * s.cfg[PERIOD_PS]
+    return ps
+
+
+@kernel
+def _pass_events(s, views, heard, limit):
+    """Handle the replicas' events up to `limit`; while requests are held back, only up to the next report."""
+    pool = s.pool
+    r = s.tree[1]
+    while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
+        if s.cfg[NEWS]:
+            _make_room(s, views, heard, r)
+            if pool[FAULT] != NO_FAULT:
+                return
+        _pass_event(s, r, limit if pool[N_HELD] == 0 else s.key[r] >> 1)
+        _replay(s, r)
+        r = s.tree[1]
+        if pool[N_HELD] > 0:
+            limit = min(limit, _next_report(s))
+
+
+@kernel(signature="int64(State, int64[::1], Route, Heard)")
+def run(s, views, route, heard):
+    """Simulate until the last request is done or a fault stops the run; returns the fault.
+
+    What stopped for want of room can go on, from the same state with larger pools.
+    """
+    n = s.req.shape[0]
+    pool = s.pool
+    while pool[FAULT] == NO_FAULT:
+        if pool[RETRY_PS] != NONE:
+            _try_held(s, views, route)
+            continue
+        i = pool[NEXT_REQUEST]
+        arrival = s.req[i, ARRIVAL] if i < n else _FAR
+        come = s.req[pool[ON_WAY], DONE] if pool[ON_WAY] != NONE else _FAR
+        outside = min(arrival, come)  # the next thing that is no replica's event
+        limit = min(outside, _next_report(s)) if pool[N_HELD] > 0 else outside
+        if limit == _FAR and pool[N_HELD] == 0:
+            s.cfg[NEWS] = 0  # nobody asks any more
+        tick = _next_tick(s, limit)
+        limit = min(limit, tick)
+        _pass_events(s, views, heard, limit)
+        if pool[FAULT] != NO_FAULT:
+            break
+        report = _next_report(s) if pool[N_HELD] > 0 else _FAR
+        if report < limit:
+            continue
+        if limit == _FAR:
+            if pool[N_HELD] > 0:
+                pool[FAULT] = HELD_FOREVER
+            break
+        if tick == limit:
+            refresh(s, view_at(views, 0), limit)
+            pool[REFRESHED] = limit
+        if s.cfg[NEWS]:
+            read_news(s, views, heard, limit)
+        if report == limit:
+            pool[RETRY_PS] = limit
+        elif come == limit:
+            _deliver(s, limit)
+        elif arrival == limit:
+            _take(s, views, route, i, limit)
+    return pool[FAULT]
+
+
+# --- routers that look at nothing ---------------------------------------------------------------------------
+
+
+@kernel(signature="int64(State, int64[::1], Route)")
+def route_blindly(s, views, route):
     """Route all requests by a policy that looks at nothing; returns the fault."""
     for i in range(s.req.shape[0]):
-        s.req[i, REPLICA] = _routed(s, view, route, i)
+        view = view_at(views, s.owner[i])
+        r = _decide(s, view, route, i, s.req[i, ARRIVAL])
+        if r < 0:
+            s.pool[FAULT] = BAD_ROUTE
+        s.req[i, REPLICA] = r
     return s.pool[FAULT]
 
 
@@ -266,6 +409,7 @@ def run_apart(s, order):
         if pool[FAULT] != NO_FAULT:
             break
         if limit < _FAR:
+            change_load(s.load, s.level, r, 1)
             _arrive(s, r, order[at], limit)
             at += 1
         elif at < n:

@@ -31,10 +31,18 @@ RESERVE, WHOLE, FAST = (
 RUNS, REPLICAS, TRACK = 7, 8, 9  # shared runs, replicas, how the router's index follows the caches
 PERIOD_PS = 10  # age limit of a periodic view
 NEEDS = 11  # what the policy reads, bits below
-N_CFG = 12
+LOAD_VIEW, METRICS_VIEW = 12, 13  # how fresh loads and the engine's metrics are, values below
+DELAY_PS = 14  # age of a delayed view
+NEWS = 15  # what replicas report, bits below
+BY_NEWS = 16  # loads change as reports come in, not by themselves
+AT_FIRST = 17  # a router counts a request from its first token on
+ROUTERS = 18  # routers that share the traffic
+N_CFG = 24
 
-NEEDS_WORK, NEEDS_MATCH = 1, 2  # bits of NEEDS
-TRACK_OFF, TRACK_LIVE, TRACK_PERIODIC = 0, 1, 2  # values of TRACK
+NEEDS_WORK, NEEDS_MATCH, NEEDS_MATCHES, NEEDS_METRICS = 1, 2, 4, 8  # bits of NEEDS
+TRACK_OFF, TRACK_LIVE, TRACK_PERIODIC, TRACK_DELAYED, TRACK_TREE = 0, 1, 2, 3, 4  # values of TRACK
+LIVE, OWN, PERIODIC, DELAYED = 0, 1, 2, 3  # values of LOAD_VIEW and METRICS_VIEW
+NEWS_SENT, NEWS_REQUESTS, NEWS_CACHES, NEWS_GAUGES = 1, 2, 4, 8  # bits of NEWS
 
 # State.req: a row is three cache lines, and the first has all that finishing a request needs
 PROMPT, OUTPUT = 0, 1  # given, tokens
@@ -97,8 +105,31 @@ TABLE_USED = 6
 FAULT = 7  # why the run stopped, values below
 # where to go on: next arrival, instant of the last refresh, replica being served; events so far
 NEXT_REQUEST, REFRESHED, SERVING, EVENTS = 8, 9, 10, 11
-N_POOL = 12
-NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS, BAD_ROUTE = 0, 1, 2, 3, 4, 5
+NEWS_READ, NEWS_TOLD = 12, 13  # reports that routers have got, and all there are so far
+HELD_FIRST, HELD_LAST, N_HELD = 14, 15, 16  # requests that routers hold back, first come first tried
+ON_WAY = 17  # requests that wait for blocks on their way to their replica, the next to arrive first
+RETRY_PS = 18  # instant at which routers are to be asked again for the requests held back, or NONE
+N_POOL = 24
+NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS = 0, 1, 2, 3, 4
+BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER = 5, 6, 7, 8
+
+# State.news: a ring of reports in the order of time
+NEWS_PS, NEWS_KIND, NEWS_WHAT, NEWS_WHERE, NEWS_VALUE = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # instant, kind, request or run, replica
+NEWS_GAUGE = 5  # first of the gauges
+SENT, FIRST_TOKEN, FINISHED_NOW, CACHE, GAUGES = 0, 1, 2, 3, 4  # values of NEWS_KIND
+
+# A replica's gauges, as it reports them: requests waiting and running, blocks that no request holds, tokens
+# still to compute, and the run under way, by which the tokens computed since are known
+G_WAITING, G_RUNNING, G_FREE, G_WORK = 0, 1, 2, 3
+G_RUNS, G_PS, G_FS, G_ALPHA, G_BETA, G_STEPS, G_DECODING = 4, 5, 6, 7, 8, 9, 10
+N_GAUGE = 11
+N_NEWS = NEWS_GAUGE + N_GAUGE
 
 
 _FIELDS = {
@@ -128,6 +159,10 @@ _FIELDS = {
     # [words], mask of the replicas whose run under way may yet evict blocks a router sees
     "lazy": "int64[::1]",
     "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
+    "session": "int64[::1]",  # [requests], given, -1 where unknown
+    "owner": "int64[::1]",  # [requests], router that each request comes to
+    "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
+    "gauge": f"int64[:, {N_GAUGE}]",  # [replicas, N_GAUGE], the gauges reported last; delayed views only
 }
 FIELDS = tuple(_FIELDS)
 State = struct("State", _FIELDS)

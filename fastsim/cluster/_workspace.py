@@ -11,15 +11,25 @@ from typing import Any
 import numpy as np
 
 from fastsim.cluster import _state as st
+from fastsim.cluster._look import start_gauges
 from fastsim.cluster._table import copy_into
 from fastsim.cluster.config import Cluster
+from fastsim.cluster.knowledge import Knowledge
 from fastsim.cluster.prefix import Prompts
+from fastsim.cluster.routers.registry import Router
 from fastsim.errors import InputError
 from fastsim.workloads import Workload
 
 PS_PER_S = 1e12
 _FIRST_ROWS = 1 << 13
-_POOLS = {st.FULL_EXT: "ext", st.FULL_HOLD: "hold", st.FULL_TABLE: "table", st.FULL_HITS: "hits"}
+_POOLS = {
+    st.FULL_EXT: "ext",
+    st.FULL_HOLD: "hold",
+    st.FULL_TABLE: "table",
+    st.FULL_HITS: "hits",
+    st.FULL_NEWS: "news",
+}
+_FIRST_NEWS = 1 << 10
 _PS_RANGE_S = 1e6  # arrivals later than this (11 days) leave too little room for event keys
 
 
@@ -45,9 +55,12 @@ def grown(state: Any) -> Any:
     new = _aligned(2 * len(old), old.shape[1])
     if short == "table":
         copy_into(old, new)
-        if state.cfg[st.TRACK] == st.TRACK_PERIODIC:
+        if len(state.seen) > 1:
             arrays["seen"] = _aligned(2 * len(old), 2)
             copy_into(state.seen, arrays["seen"])
+    elif short == "news":
+        unread = np.arange(state.pool[st.NEWS_READ], state.pool[st.NEWS_TOLD])
+        new[unread % len(new)] = old[unread % len(old)]
     else:
         new[: len(old)] = old
     arrays[short] = new
@@ -59,9 +72,9 @@ def new_state(
     workload: Workload,
     prompts: Prompts,
     cluster: Cluster,
-    needs: int,
-    track: int,
-    period_ps: int,
+    knowledge: Knowledge,
+    policy: Router,
+    owner: np.ndarray,
     pool: dict[str, int],
 ) -> Any:
     """Make the state at time 0: empty replicas, no request arrived.
@@ -79,8 +92,12 @@ def new_state(
     leaves = 1 << max(1, (replicas - 1).bit_length())
     words = -(-replicas // st.BITS)
     runs = len(prompts.run_blk)
-    return st.State(
-        cfg=_configuration(cluster, runs, needs, track, period_ps),
+    track = knowledge.track
+    cfg = _configuration(cluster, runs)
+    knowledge.configure(cfg, policy)
+    remembered = track in (st.TRACK_PERIODIC, st.TRACK_DELAYED)
+    state = st.State(
+        cfg=cfg,
         coef=coef,
         knot_ptr=knot_ptr,
         knots=knots,
@@ -102,10 +119,16 @@ def new_state(
         table=_aligned(pool["table"], 2),
         hits=np.empty((pool["hits"], 3), np.int64),
         pool=_pools(),
-        mask=np.zeros((runs if track else 0, 2 * words), np.int64),
+        mask=np.zeros((runs if track not in (st.TRACK_OFF, st.TRACK_TREE) else 0, 2 * words), np.int64),
         lazy=np.zeros(words, np.int64),
-        seen=np.zeros((pool["table"] if track == st.TRACK_PERIODIC else 1, 2), np.int64),
+        seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
+        session=np.ascontiguousarray(workload.session),
+        owner=owner,
+        news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
+        gauge=np.zeros((replicas if cfg[st.NEWS] & st.NEWS_GAUGES else 0, st.N_GAUGE), np.int64),
     )
+    start_gauges(state)
+    return state
 
 
 def _levels(replicas: int, words: int) -> np.ndarray:
@@ -119,6 +142,7 @@ def _levels(replicas: int, words: int) -> np.ndarray:
 def _pools() -> np.ndarray:
     pool = np.zeros(st.N_POOL, np.int64)
     pool[[st.EXT_FREE, st.HOLD_FREE]] = st.NONE
+    pool[[st.HELD_FIRST, st.HELD_LAST, st.ON_WAY, st.RETRY_PS]] = st.NONE
     pool[st.REFRESHED] = -1
     return pool
 
@@ -131,7 +155,7 @@ def _tournament(leaves: int) -> np.ndarray:
     return tree
 
 
-def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_ps: int) -> np.ndarray:
+def _configuration(cluster: Cluster, runs: int) -> np.ndarray:
     lecture = int(cluster.engine == "lecture")
     cfg = np.zeros(st.N_CFG, np.int64)
     cfg[[st.BLOCK, st.BUDGET, st.MAX_SEQS, st.WATERMARK]] = (
@@ -141,13 +165,7 @@ def _configuration(cluster: Cluster, runs: int, needs: int, track: int, period_p
         cluster.watermark_blocks,
     )
     cfg[[st.RESERVE, st.WHOLE, st.FAST]] = lecture, lecture, int(cluster.fast_forward)
-    cfg[[st.RUNS, st.REPLICAS, st.TRACK, st.PERIOD_PS, st.NEEDS]] = (
-        runs,
-        cluster.replicas,
-        track,
-        period_ps,
-        needs,
-    )
+    cfg[[st.RUNS, st.REPLICAS]] = runs, cluster.replicas
     return cfg
 
 

@@ -35,6 +35,7 @@ from fastsim.cluster._kv import (
     take_blocks,
 )
 from fastsim.cluster._masks import change_load
+from fastsim.cluster._news import tell_of_request
 from fastsim.cluster._queues import append_running, prepend_waiting, remove_running, remove_waiting
 from fastsim.cluster._state import (
     ADMITTED,
@@ -58,7 +59,9 @@ from fastsim.cluster._state import (
     FAST,
     FAULT,
     FINISHED,
+    FINISHED_NOW,
     FIRST,
+    FIRST_TOKEN,
     FREE,
     FS,
     GENERATED,
@@ -72,6 +75,10 @@ from fastsim.cluster._state import (
     N_RUNNING,
     N_STEPS,
     N_TOKENS,
+    NEWS,
+    NEWS_CACHES,
+    NEWS_GAUGES,
+    NEWS_REQUESTS,
     NO_FAULT,
     NONE,
     ORDER,
@@ -363,6 +370,10 @@ def _decode_run(s, r, preempted):
             steps = min(steps, int(_MOST_FS) // (alpha + beta * steps) + 1)
         if rep[r, SHARERS] != NONE:
             steps = steps_before_shared_block(s, r, steps)
+        if s.cfg[NEWS] & NEWS_CACHES and s.cfg[RESERVE] == 0:  # every eviction is reported when it happens
+            steps = 1 + steps_that_fit(s, r, rep[r, BLANK], steps - 1)
+        if s.cfg[NEWS] & NEWS_GAUGES:  # and so is every block that is taken
+            steps = 1 + steps_that_fit(s, r, 0, steps - 1)
         steps = 1 + steps_that_fit(s, r, rep[r, FREE], steps - 1)
     rep[r, KIND] = RUN
     rep[r, STEPS] = steps
@@ -482,6 +493,7 @@ def _close_prefills(s, r):
         else:
             if generated == 0:
                 req[i, FIRST] = rep[r, PS]
+                tell_of_request(s, rep[r, PS], FIRST_TOKEN, i, r, NEWS_REQUESTS)
             if generated + 1 == req[i, OUTPUT]:
                 _finish(s, r, i)
             else:
@@ -499,3 +511,4 @@ def _finish(s, r, i):
     release(s, r, i, req[i, PROMPT] + req[i, OUTPUT] - 1, False)
     rep[r, FINISHED] += 1
     change_load(s.load, s.level, r, -1)
+    tell_of_request(s, rep[r, PS], FINISHED_NOW, i, r, NEWS_REQUESTS)

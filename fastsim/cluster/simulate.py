@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,19 +13,16 @@ from fastsim.cluster import _state as st
 from fastsim.cluster._loop import route_blindly, run, run_apart
 from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.config import Cluster
+from fastsim.cluster.knowledge import new_views, owners, settle, views_with_larger_trees
 from fastsim.cluster.prefix import Prompts, compile_prompts
 from fastsim.cluster.routers import Router, get
-from fastsim.cluster.routers.view import View
+from fastsim.cluster.routers.view import deaf, pack_views
 from fastsim.cluster.summary import cached_copies, summarise
 from fastsim.errors import InputError
-from fastsim.rng import stream
 from fastsim.workloads import Workload
 
 if TYPE_CHECKING:
     import polars as pl
-
-_PERIODIC = re.compile(r"periodic\((.*)\)")
-_LONGEST_PERIOD_S = 1e6  # no arrival is later
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,10 @@ def simulate(
     router: str = "round_robin",
     router_params: Mapping[str, Any] | None = None,
     *,
-    view: str = "live",
+    view: str = "native",
+    routers: int = 1,
+    caches: str = "native",
+    counted_from: str = "sent",
     seed: int = 0,
     replicate: int = 0,
     warmup_s: float = 0.0,
@@ -95,7 +94,17 @@ def simulate(
     router_params : mapping, optional
         The policy's parameters.
     view : str
-        What the router sees: "live", or "periodic(T)" for a snapshot every T seconds.
+        How fresh what the routers see is: "live"; "own" for what each has sent and heard back itself;
+        "periodic(T)" for a snapshot every T seconds; "delayed(d)" for reports d seconds old; "native" for
+        what the policy's system has (live for the plain policies).
+    routers : int
+        Independent routers that share the traffic, each with its own memory and counts.
+    caches : str
+        How policies that follow caches know of them: "events" as replicas report, as fresh as the view;
+        "approximate" by what the router sent, forgetting the oldest blocks beyond a replica's capacity;
+        "native" is events, except for policies that keep a tree of their own.
+    counted_from : str
+        From when a request counts as load: "sent", or "first_token" where routers learn of it only then.
     seed, replicate : int
         Of the routing stream; the workload has its own.
     warmup_s : float
@@ -119,25 +128,28 @@ def simulate(
                 f"{kind.__name__.lower()} = {value!r} is not allowed; make one by fastsim.{made}"
             )
     policy = get(router)
-    params = policy.values(router_params)
-    period_ps = view_period_ps(view)
+    params = policy.spec(router_params)
+    knowledge = settle(policy, params, view, routers, caches, counted_from)
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
-    needs = st.NEEDS_WORK * ("work" in policy.needs) + st.NEEDS_MATCH * ("match" in policy.needs)
-    track = st.TRACK_PERIODIC if period_ps else st.TRACK_LIVE if "match" in policy.needs else st.TRACK_OFF
     prompts = _compiled(workload, cluster)
-    state = new_state(workload, prompts, cluster, needs, track, period_ps, sizes(prompts, cluster))
-    seen = _new_view(state, params, stream(seed, replicate, "routing"), private=bool(period_ps))
-    return _result(workload, _served(state, seen, policy), warmup_s)
+    owner = owners(len(workload), routers, seed, replicate)
+    state = new_state(workload, prompts, cluster, knowledge, policy, owner, sizes(prompts, cluster))
+    views = new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
+    return _result(workload, _served(state, views, policy), warmup_s)
 
 
-def _served(state: Any, view: Any, policy: Router) -> Any:
+def _served(state: Any, views: list[Any], policy: Router) -> Any:
     """Run a state to its end, with larger pools whenever they fill up; returns the last state."""
     order = None
-    if policy.blind and route_blindly(state, view, policy.policy) == st.NO_FAULT:
+    heard = policy.heard or deaf
+    if policy.blind and route_blindly(state, pack_views(views), policy.policy) == st.NO_FAULT:
         order = np.argsort(state.req[:, st.REPLICA], kind="stable")
     while True:
-        fault = int(run(state, view, policy.policy) if order is None else run_apart(state, order))
+        if order is None:
+            fault = int(run(state, pack_views(views), policy.policy, heard))
+        else:
+            fault = int(run_apart(state, order))
         if fault == st.NO_FAULT:
             return state
         if fault == st.BAD_ROUTE:
@@ -145,7 +157,15 @@ def _served(state: Any, view: Any, policy: Router) -> Any:
             raise InputError(
                 f"router {policy.name!r} chose no replica; it must return a whole number from 0 to {last}"
             )
-        state = grown(state)
+        if fault == st.HELD_FOREVER:
+            raise InputError(
+                f"router {policy.name!r} holds requests back for ever: no replica has anything left to do"
+            )
+        if fault == st.FULL_TREE:
+            views = views_with_larger_trees(views)
+            state.pool[st.FAULT] = st.NO_FAULT
+        else:
+            state = grown(state)
 
 
 def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
@@ -157,23 +177,6 @@ def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
         simulate(workload, Cluster(2), router)
 
 
-def view_period_ps(view: str) -> int:
-    """Period of a periodic view in picoseconds; 0 for the live view."""
-    if view == "live":
-        return 0
-    found = _PERIODIC.fullmatch(str(view))
-    try:
-        period_s = float(found[1]) if found else 0.0
-    except ValueError:
-        period_s = 0.0
-    if not 1e-12 <= period_s <= _LONGEST_PERIOD_S:
-        raise InputError(
-            f"view = {view!r} is not known; it must be 'live' or 'periodic(T)' with T from 1e-12 to "
-            f"{_LONGEST_PERIOD_S:g} seconds"
-        )
-    return round(period_s * 1e12)
-
-
 def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
     """The workload's prompts for the cluster's block size, compiled once and kept with the workload."""
     kept = workload.__dict__.setdefault("_compiled", {})
@@ -181,20 +184,6 @@ def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
     if key not in kept:
         kept[key] = compile_prompts(workload, cluster.block, segments=cluster.engine == "lecture")
     return kept[key]
-
-
-def _new_view(state: Any, params: np.ndarray, rng: np.ndarray, *, private: bool) -> Any:
-    replicas = len(state.load)
-    return View(
-        load=state.load.copy() if private else state.load,
-        level=state.level.copy() if private else state.level,
-        work=np.zeros(replicas, np.int64),
-        best=np.zeros(state.level.shape[1], np.int64),
-        prompt=np.zeros(3, np.int64),
-        params=params,
-        memory=np.zeros(8, np.int64),
-        rng=rng,
-    )
 
 
 def _result(workload: Workload, state: Any, warmup_s: float) -> Result:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import kernel
-from fastsim.cluster.routers.view import SIGNATURE
+from fastsim.cluster.routers.view import HEARD, SIGNATURE
 from fastsim.errors import InputError, nearest
 from fastsim.workloads.params import check
 
-NEEDS = ("work", "match")  # what a view can hold beside the loads, if a policy asks for it
+# What a view can hold beside the loads, if a policy asks for it.
+NEEDS = ("work", "match", "matches", "metrics", "evictions")
+Room = int | Callable[[Any, Any], int]  # length of a policy's memory, or (parameters, Size) -> length
 
 ROUTERS: dict[str, Router] = {}
+
+
+def _number(hint: Any, value: Any) -> float:
+    return float(get_args(hint).index(value) if isinstance(value, str) else value)
 
 
 class NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,13 +41,23 @@ class Router:
     policy : callable
         ``policy(view, request) -> replica``, compiled at its first use.
     needs : frozenset of str
-        Which parts of the view it reads beside the loads: "work", "match".
+        Which parts of the view it reads beside the loads, of `NEEDS`.
     params : msgspec.Struct type
-        Its parameters, all numbers, with defaults and ranges.
+        Its parameters, with defaults and ranges.
     blind : bool
         Whether it reads nothing of the replicas, so that they can be served one after the other.
     doc : str
         First paragraph of its docstring.
+    source : str
+        The system it is the policy of, and the version that was read.
+    view : str
+        How its system sees loads: the native view.
+    heard : callable, optional
+        ``heard(view, kind, what, replica, value)``, called with every report that reaches the router.
+    memory, real : int or callable
+        Lengths of ``view.memory`` and ``view.real``.
+    tree : callable, optional
+        ``tree(params, cluster) -> Tree``: what it remembers having sent where.
     """
 
     name: str
@@ -50,17 +66,32 @@ class Router:
     params: type[msgspec.Struct]
     blind: bool
     doc: str
+    source: str = ""
+    view: str = "live"
+    heard: Any = None
+    memory: Room = 8
+    real: Room = 0
+    tree: Callable[[Any, Any], Any] | None = None
 
-    def values(self, given: Mapping[str, Any] | None) -> npt.NDArray[np.float64]:
-        """The parameters as the policy reads them: ``view.params``, in the order of the spec.
+    def spec(self, given: Mapping[str, Any] | None) -> Any:
+        """The parameters, checked, with defaults filled in.
 
         Raises
         ------
         InputError
             For an unknown name, a wrong type or a value out of range.
         """
-        spec = check(self.params, dict(given or {}), f"router {self.name}")
-        return np.array([float(value) for value in msgspec.structs.astuple(spec)] or [0.0])
+        return check(self.params, dict(given or {}), f"router {self.name}")
+
+    def vector(self, spec: Any) -> npt.NDArray[np.float64]:
+        """The parameters as the policy reads them, ``view.params``: in order; a choice is its place."""
+        named = zip(self.params.__struct_fields__, msgspec.structs.astuple(spec), strict=True)
+        hints = get_type_hints(self.params)
+        return np.array([_number(hints[name], value) for name, value in named] or [0.0])
+
+    def room(self, length: Room, spec: Any, size: Any) -> int:
+        """Length of a memory in a run of a certain `Size`."""
+        return length if isinstance(length, int) else int(length(spec, size))
 
 
 def router(
@@ -69,6 +100,12 @@ def router(
     needs: Iterable[str] = (),
     params: type[msgspec.Struct] = NoParams,
     blind: bool = False,
+    source: str = "",
+    view: str = "live",
+    heard: Callable[..., Any] | None = None,
+    memory: Room = 8,
+    real: Room = 0,
+    tree: Callable[[Any, Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a policy: the decorator that makes a function of the view a router.
 
@@ -78,11 +115,25 @@ def router(
         How sweeps and commands call it. Registering a name again replaces it (in a notebook, say).
     needs : iterable of str, optional
         "work" for ``view.work``; "match" for `match_tok`, `match_share` and `nearest` of
-        `fastsim.cluster.routers.view`.
+        `fastsim.cluster.routers.view`; "matches" for ``view.match``; "metrics" for ``view.waiting``,
+        ``view.running`` and ``view.kv_used``; "evictions" to hear of changes of caches.
     params : msgspec.Struct type, optional
-        Typed parameters with defaults; ``view.params`` holds them as floats, in order.
+        Typed parameters with defaults; ``view.params`` holds them as floats, in order. A ``scrape_s`` is the
+        period at which the native view reads the engines' metrics.
     blind : bool, optional
         The policy looks at no replica, only at how many there are: runs with many replicas are faster then.
+    source : str, optional
+        Where the policy comes from, with a version.
+    view : str, optional
+        The view its system has: "live", "own", "periodic(T)" or "delayed(d)".
+    heard : callable, optional
+        ``heard(view, kind, what, replica, value)`` is called with every report that reaches the router: a
+        request's first token or end, and with "evictions" each change of a cache (`routers.view`).
+    memory, real : int or callable, optional
+        Room for the policy's own integers and floats, ``view.memory`` and ``view.real``; a callable gets the
+        parameters and a `fastsim.cluster.knowledge.Size`.
+    tree : callable, optional
+        ``tree(params, cluster)`` gives the `fastsim.cluster.knowledge.Tree` that the policy keeps.
 
     Raises
     ------
@@ -107,7 +158,10 @@ def router(
     def register(function: Callable[..., Any]) -> Any:
         policy = kernel(signature=SIGNATURE)(function)
         doc = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-        ROUTERS[name] = Router(name, policy, frozenset(needs), params, blind, doc)
+        listener = kernel(signature=HEARD)(heard) if heard is not None else None
+        ROUTERS[name] = Router(
+            name, policy, frozenset(needs), params, blind, doc, source, view, listener, memory, real, tree
+        )
         return policy
 
     return register

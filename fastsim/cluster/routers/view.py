@@ -1,52 +1,104 @@
 """What a router sees when a request arrives, and the choices policies are made of.
 
 A policy is ``policy(view, request) -> replica``. It reads only the view; how fresh that is, and whether it
-knows of caches at all, is not the policy's business.
+knows of caches at all, is not the policy's business. Each router has a view of its own; what all routers see
+alike is the same array in each.
 """
 
 from __future__ import annotations
 
-from fastsim._jit import define, kernel, struct
+from fastsim._jit import define, kernel, pointers, struct
 
-View = struct(
-    "RouterView",
-    {
-        "load": "int64[::1]",  # [replicas], requests in flight
-        "level": "int64[:, ::1]",  # [LEVELS, words], the same as masks, see _masks.py
-        "work": "int64[::1]",  # [replicas], tokens still to compute; only if the policy needs "work"
-        "prompt": "int64[::1]",  # what `match_tok`, `prompt_tok` and `nearest` give
-        "best": "int64[::1]",  # [words], scratch of the match
-        "params": "float64[::1]",  # the policy's parameters, in the order of its spec
-        "memory": "int64[::1]",  # [8], the policy's own, all 0 at the start
-        "rng": "uint64[::1]",  # [4], the routing stream
-    },
-)
+_FIELDS = {
+    "load": "int64[::1]",  # [replicas], requests in flight
+    "level": "int64[:, ::1]",  # [LEVELS, words], the same as masks, see _masks.py
+    "work": "int64[::1]",  # [replicas], tokens still to compute; needs "work"
+    "match": "int64[::1]",  # [replicas], tokens of the prompt that each holds; needs "matches"
+    "waiting": "int64[::1]",  # [replicas], requests queued in the engine; "metrics", as the next two
+    "running": "int64[::1]",  # [replicas], requests in the engine's batch
+    "kv_used": "int64[::1]",  # [replicas], KV blocks that requests hold
+    "kv_blocks": "int64[::1]",  # [1], KV blocks of a replica
+    "prompt": "int64[::1]",  # [N_PROMPT], of the request, columns below
+    "best": "int64[::1]",  # [words], scratch of the match
+    "params": "float64[::1]",  # the policy's parameters, in the order of its spec
+    "memory": "int64[::1]",  # the policy's own, all 0 at the start, as long as it asked for
+    "real": "float64[::1]",  # the policy's own, likewise
+    "score": "float64[::1]",  # [replicas], what the policy made of each, for `fastsim explain`
+    "rng": "uint64[::1]",  # [4], the routing stream
+    # What the router remembers having sent where (tree.py). Its prompts are in blocks of its own size:
+    "path_ptr": "int64[::1]",  # [requests + 1]
+    "path": "int64[::1]",  # runs of all prompts, from the root down
+    "run_blk": "int64[::1]",  # [runs], blocks of each
+    "tail_blk": "int64[::1]",  # [requests], blocks after the runs, which no other prompt has
+    "tree": "int64[::1]",  # [N_TREE], settings and counters
+    "holds": "int64[:, ::1]",  # [runs, words], replicas that were sent a run and not forgotten
+    "first": "int64[::1]",  # [runs], replica that was sent a run first, -1 if none
+    "entry": "int64[:, 8]",  # [entries, 8], what may be forgotten, in lists by age
+    "where": "int64[:, 2]",  # [slots, 2], key + 1 -> entry
+    "list": "int64[:, 4]",  # [replicas or 1, 4], oldest and newest entry, blocks, entries
+}
+FIELDS = tuple(_FIELDS)
+View = struct("RouterView", _FIELDS)
 SIGNATURE = "int64(RouterView, int64)"
+HEARD = "int64(RouterView, int64, int64, int64, int64)"
 define("Route", f"FunctionType({SIGNATURE})")
+define("Heard", f"FunctionType({HEARD})")
+pack_views, view_at = pointers(View)
+
+# View.prompt
+MATCH_TOK, PROMPT_TOK, NEAREST, NOW_PS, SESSION, OUTPUT_TOK = 0, 1, 2, 3, 4, 5
+ROUTER, N_ROUTERS = 6, 7
+SOURCE, SEND_BLK, SEND_PS = 8, 9, 10  # a transfer the policy asks for: from, blocks, duration
+PRIORITY = 11
+N_PROMPT = 16
+
+REJECT = -(1 << 50)  # a policy's answer: refuse the request
+HOLD = -(1 << 51)  # a policy's answer: keep it, and ask again when a replica reports something
+
+# What `heard` is told: kind, request (or run), replica, value
+FIRST_TOKEN, FINISHED, CACHE = 1, 2, 3
+
+
+@kernel(signature=HEARD)
+def deaf(view, kind, what, replica, value):
+    """Listen to no report."""
+    return 0
 
 
 @kernel(inline="always")
 def match_tok(view):
     """Tokens of the longest cached prefix of the prompt on any replica; needs "match"."""
-    return view.prompt[0]
+    return view.prompt[MATCH_TOK]
 
 
 @kernel(inline="always")
 def prompt_tok(view):
     """Tokens of the prompt."""
-    return view.prompt[1]
+    return view.prompt[PROMPT_TOK]
 
 
 @kernel(inline="always")
 def match_share(view):
     """Share of the prompt that the longest match covers; needs "match"."""
-    return view.prompt[0] / view.prompt[1]
+    return view.prompt[MATCH_TOK] / view.prompt[PROMPT_TOK]
 
 
 @kernel(inline="always")
 def nearest(view):
     """Replica with the longest match, by fewest requests in flight, then lowest index; needs "match"."""
-    return view.prompt[2]
+    return view.prompt[NEAREST]
+
+
+@kernel(inline="always")
+def now_s(view):
+    """Seconds since the start."""
+    return view.prompt[NOW_PS] * 1e-12
+
+
+@kernel(inline="always")
+def session(view):
+    """Session of the request, -1 where unknown."""
+    return view.prompt[SESSION]
 
 
 @kernel

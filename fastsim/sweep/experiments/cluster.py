@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fastsim.cluster.simulate import Result
     from fastsim.workloads import Workload
 
-TOP = ("router", "router_params", "view", "warmup_s", "workload", "cluster")
+KNOWLEDGE = {"view": "native", "routers": 1, "caches": "native", "counted_from": "sent"}
+TOP = ("router", "router_params", *KNOWLEDGE, "warmup_s", "workload", "cluster")
 # What `workloads.load` takes and a sweep decides itself.
 _NOT_SET = ("path", "seed", "replicate", "cache")
 
@@ -30,7 +31,7 @@ def parameters() -> list[str]:
     from fastsim.cluster.routers import ROUTERS
     from fastsim.workloads import GENERATORS
 
-    names = ["router", "view", "warmup_s", "workload.name", "workload.trace"]
+    names = ["router", *KNOWLEDGE, "warmup_s", "workload.name", "workload.trace"]
     names += [f"cluster.{field.name}" for field in dataclasses.fields(Cluster)]
     for entry in GENERATORS.values():
         names += [f"workload.{name}" for name in entry.params.__struct_fields__]
@@ -42,8 +43,6 @@ def parameters() -> list[str]:
 
 def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
-    from fastsim.cluster.simulate import view_period_ps
-
     check_keys(raw, TOP, "[base]")
     for table in ("router_params", "workload", "cluster"):
         if not isinstance(raw.get(table, {}), Mapping):
@@ -55,19 +54,17 @@ def validate(raw: Mapping[str, Any]) -> Params:
         or not 0 <= warmup_s < float("inf")
     ):
         raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
-    view = raw.get("view", "live")
-    view_period_ps(view)
     return {
-        **_router(raw.get("router", "round_robin"), raw.get("router_params", {})),
-        "view": view,
+        **_router(raw.get("router", "round_robin"), raw.get("router_params", {}), raw),
         "warmup_s": float(warmup_s),
         "workload": _workload(raw.get("workload", {})),
         "cluster": _cluster(raw.get("cluster", {})),
     }
 
 
-def _router(name: Any, given: Mapping[str, Any]) -> Params:
-    """A router and, of the parameters given, those it has: one table serves all routers of a sweep."""
+def _router(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
+    """A router, what it knows and, of the parameters given, those it has: one table serves all routers."""
+    from fastsim.cluster.knowledge import settle
     from fastsim.cluster.routers import ROUTERS, get
     from fastsim.workloads.params import check
 
@@ -76,7 +73,9 @@ def _router(name: Any, given: Mapping[str, Any]) -> Params:
     check_keys(given, sorted(all_names), "router_params")
     own = {key: value for key, value in given.items() if key in policy.params.__struct_fields__}
     spec = check(policy.params, own, f"router {name}")
-    return {"router": name, "router_params": msgspec.to_builtins(spec)}
+    known = {key: raw.get(key, usual) for key, usual in KNOWLEDGE.items()}
+    settle(policy, spec, **known)
+    return {"router": name, "router_params": msgspec.to_builtins(spec), **known}
 
 
 def _workload(given: Mapping[str, Any]) -> Params:
@@ -161,7 +160,7 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
         Cluster(**params["cluster"]),
         params["router"],
         params["router_params"],
-        view=params["view"],
+        **{name: params[name] for name in KNOWLEDGE},
         seed=seed,
         replicate=replicate,
         warmup_s=params["warmup_s"],

@@ -1,0 +1,334 @@
+"""What routers know, and how old it is: the views as people write them, and the arrays they become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastsim.cluster import _state as st
+from fastsim.cluster.prefix import tree_prompts
+from fastsim.cluster.routers import tree as tr
+from fastsim.cluster.routers.view import FIELDS, N_PROMPT, N_ROUTERS, ROUTER, View
+from fastsim.errors import InputError, nearest
+from fastsim.rng import generator, stream
+
+if TYPE_CHECKING:
+    from fastsim.cluster.config import Cluster
+    from fastsim.cluster.routers.registry import Router
+    from fastsim.workloads import Workload
+
+VIEWS = ("native", "live", "own", "periodic(T)", "delayed(d)")
+CACHES = ("native", "events", "approximate")
+COUNTED = ("sent", "first_token")
+MOST_ROUTERS = 64
+_TIMED = re.compile(r"(periodic|delayed)\((.*)\)")
+_LONGEST_S = 1e6  # no arrival is later
+_KINDS = {"live": st.LIVE, "own": st.OWN, "periodic": st.PERIODIC, "delayed": st.DELAYED}
+_TRACKS = {st.LIVE: st.TRACK_LIVE, st.PERIODIC: st.TRACK_PERIODIC, st.DELAYED: st.TRACK_DELAYED}
+_FIRST_NEWS, _FIRST_ENTRIES = 1 << 10, 1 << 10
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """How routers learn of replicas, all settled.
+
+    Parameters
+    ----------
+    loads, metrics : int
+        Kind of view (`_state`: LIVE, OWN, PERIODIC, DELAYED) of requests in flight, and of the engine's
+        metrics.
+    track : int
+        How caches are known (`_state`: TRACK_...).
+    period_ps, delay_ps : int
+        Of periodic and delayed views.
+    at_first_token : bool
+        Whether a request counts from its first token on, not from when it was sent.
+    routers : int
+        Independent routers that share the traffic.
+    """
+
+    loads: int
+    metrics: int
+    track: int
+    period_ps: int
+    delay_ps: int
+    at_first_token: bool
+    routers: int
+
+    def configure(self, cfg: np.ndarray, policy: Router) -> None:
+        """Write the settings into ``State.cfg``."""
+        needs = sum(_NEEDS[need] for need in policy.needs)
+        by_news = self.loads in (st.OWN, st.DELAYED) or self.at_first_token
+        own = st.OWN in (self.loads, self.metrics)
+        news = st.NEWS_SENT * (self.loads == st.DELAYED)
+        news |= st.NEWS_REQUESTS * (by_news or own or policy.heard is not None)
+        caches = self.track == st.TRACK_DELAYED or (policy.heard is not None and "evictions" in policy.needs)
+        news |= st.NEWS_CACHES * caches
+        gauged = (self.loads == st.DELAYED and "work" in policy.needs) or (
+            self.metrics == st.DELAYED and "metrics" in policy.needs
+        )
+        news |= st.NEWS_GAUGES * gauged
+        cfg[[st.NEEDS, st.LOAD_VIEW, st.METRICS_VIEW, st.TRACK]] = needs, self.loads, self.metrics, self.track
+        cfg[[st.PERIOD_PS, st.DELAY_PS, st.NEWS, st.BY_NEWS]] = self.period_ps, self.delay_ps, news, by_news
+        cfg[[st.AT_FIRST, st.ROUTERS]] = self.at_first_token, self.routers
+
+
+_NEEDS = {
+    "work": st.NEEDS_WORK,
+    "match": st.NEEDS_MATCH,
+    "matches": st.NEEDS_MATCHES,
+    "metrics": st.NEEDS_METRICS,
+    "evictions": 0,
+}
+
+
+def parse_view(view: str) -> tuple[str, int]:
+    """Kind of a view, and its period or age in picoseconds.
+
+    Raises
+    ------
+    InputError
+        If there is no such view, or its time is out of range.
+    """
+    if view in ("native", "live", "own"):
+        return view, 0
+    found = _TIMED.fullmatch(str(view))
+    try:
+        seconds = float(found[2]) if found else 0.0
+    except ValueError:
+        seconds = 0.0
+    if found is None or not 1e-12 <= seconds <= _LONGEST_S:
+        raise InputError(
+            f"view = {view!r} is not known; it must be one of {', '.join(VIEWS)}, "
+            f"with T and d from 1e-12 to {_LONGEST_S:g} seconds"
+        )
+    return found[1], round(seconds * 1e12)
+
+
+def settle(policy: Router, params: Any, view: str, routers: int, caches: str, counted_from: str) -> Knowledge:
+    """Settle what routers of a policy know.
+
+    Parameters
+    ----------
+    policy : Router
+    params : msgspec.Struct
+        Its parameters; a ``scrape_s`` among them is the period of its engine metrics.
+    view : str
+        "native" is as the policy's system has it; see `parse_view`.
+    routers : int
+    caches : {"native", "events", "approximate"}
+    counted_from : {"sent", "first_token"}
+
+    Raises
+    ------
+    InputError
+        If a value is unknown, out of range, or does not go with the policy.
+    """
+    for name, value, known in (("caches", caches, CACHES), ("counted_from", counted_from, COUNTED)):
+        if value not in known:
+            raise InputError(f"{name} = {value!r} is not known; {nearest(str(value), known)}")
+    if (
+        isinstance(routers, bool)
+        or not isinstance(routers, int | np.integer)
+        or not 1 <= routers <= MOST_ROUTERS
+    ):
+        raise InputError(f"routers = {routers!r} is not allowed; it must be from 1 to {MOST_ROUTERS}")
+    if policy.tree is not None and caches != "native":
+        raise InputError(
+            f"caches = {caches!r} is not allowed with router {policy.name!r}; it keeps a tree of its own"
+        )
+    kind, time_ps = parse_view(view)
+    scrape_ps = 0
+    if kind == "native":
+        kind, time_ps = parse_view(policy.view)
+        scrape_ps = round(getattr(params, "scrape_s", 0.0) * 1e12)
+    loads = metrics = _KINDS[kind]
+    period_ps = time_ps if kind == "periodic" else 0
+    if scrape_ps:
+        metrics, period_ps = st.PERIODIC, scrape_ps
+    events = st.LIVE if kind == "own" else loads
+    track = st.TRACK_OFF
+    if kind == "periodic" or policy.needs & {"match", "matches"}:
+        track = _TRACKS[events]
+    if caches == "approximate" and policy.needs & {"match", "matches"}:
+        track = st.TRACK_TREE
+    delay_ps = time_ps if kind == "delayed" else 0
+    return Knowledge(loads, metrics, track, period_ps, delay_ps, counted_from == "first_token", routers)
+
+
+# --- arrays -------------------------------------------------------------------------------------------------
+
+
+def owners(requests: int, routers: int, seed: int, replicate: int) -> np.ndarray:
+    """The router each request comes to: any, all equally likely, as behind a balancer that knows nothing."""
+    if routers == 1:
+        return np.zeros(requests, np.int64)
+    return generator(seed, replicate, "routers").integers(routers, size=requests)
+
+
+def new_views(
+    state: Any,
+    knowledge: Knowledge,
+    policy: Router,
+    params: Any,
+    workload: Workload,
+    cluster: Cluster,
+    seed: int,
+    replicate: int,
+) -> list[Any]:
+    """Make the view of every router at time 0."""
+    n, replicas = len(workload), len(state.load)
+    tree = _tree(policy, params, workload, cluster, knowledge)
+    size = Size(replicas, n, len(tree["run_blk"]), cluster.kv_blocks)
+    private = knowledge.loads != st.LIVE or knowledge.at_first_token
+    shared = {
+        "load": state.load.copy() if private else state.load,
+        "level": state.level.copy() if private else state.level,
+        "work": np.zeros(replicas, np.int64),
+        **{name: np.zeros(replicas, np.int64) for name in ("waiting", "running", "kv_used")},
+        "kv_blocks": np.array([cluster.kv_blocks]),
+        "params": policy.vector(params),
+    }
+    views = []
+    for k in range(knowledge.routers):
+        own = {}
+        if knowledge.loads == st.OWN:
+            own |= {name: shared[name].copy() for name in ("load", "level", "work")}
+        if knowledge.metrics == st.OWN:
+            own |= {name: shared[name].copy() for name in ("waiting", "running", "kv_used")}
+        prompt = np.zeros(N_PROMPT, np.int64)
+        prompt[[ROUTER, N_ROUTERS]] = k, knowledge.routers
+        own |= {
+            "match": np.zeros(replicas, np.int64),
+            "score": np.zeros(replicas),
+            "prompt": prompt,
+            "best": np.zeros(state.level.shape[1], np.int64),
+            "memory": np.zeros(policy.room(policy.memory, params, size), np.int64),
+            "real": np.zeros(policy.room(policy.real, params, size)),
+            "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
+        }
+        views.append(View(**{**shared, **_copied(tree), **own}))
+    return views
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a policy's memory may grow with.
+
+    Parameters
+    ----------
+    replicas, requests : int
+    runs : int
+        Shared runs of prompts, as its tree has them.
+    kv_blocks : int
+        Of a replica.
+    """
+
+    replicas: int
+    requests: int
+    runs: int
+    kv_blocks: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a router remembers having sent where; `fastsim.cluster.routers.tree` has the ways of forgetting.
+
+    Parameters
+    ----------
+    keep : int
+        KEEP_...
+    block_tok : int, optional
+        Tokens a block, by default the engine's.
+    capacity_blk : int
+        Blocks a list may hold.
+    ttl_s : float
+        Time to live, in seconds.
+    partial : bool
+        Whether the last, incomplete block of a prompt counts.
+    """
+
+    keep: int = tr.KEEP_ALL
+    block_tok: int | None = None
+    capacity_blk: int = 0
+    ttl_s: float = 0.0
+    partial: bool = False
+
+
+def _tree(
+    policy: Router, params: Any, workload: Workload, cluster: Cluster, knowledge: Knowledge
+) -> dict[str, np.ndarray]:
+    """The arrays of an empty tree; tiny ones where the policy has none."""
+    made = policy.tree(params, cluster) if policy.tree is not None else None
+    if knowledge.track == st.TRACK_TREE:
+        made = Tree(tr.KEEP_BLOCKS, capacity_blk=cluster.kv_blocks)
+    replicas = cluster.replicas
+    words = -(-replicas // st.BITS)
+    settings = np.zeros(tr.N_TREE, np.int64)
+    settings[tr.SPARE] = st.NONE
+    lists = np.full((1, 4), st.NONE, np.int64)
+    if made is None:
+        path = {"path_ptr": _NOTHING, "path": _NOTHING, "run_blk": _NOTHING, "tail_blk": _NOTHING}
+        return {
+            **path,
+            "tree": settings,
+            "holds": np.zeros((0, words), np.int64),
+            "first": _NOTHING,
+            "entry": np.zeros((0, tr.N_ENTRY), np.int64),
+            "where": np.zeros((0, 2), np.int64),
+            "list": lists,
+        }
+    block = made.block_tok or cluster.block
+    segments = cluster.engine == "lecture" and made.block_tok is None
+    ptr, path, run_blk, tail = tree_prompts(workload, block, segments=segments, partial=made.partial)
+    settings[[tr.KEEP, tr.BLOCK_TOK, tr.RUNS]] = made.keep, block, len(run_blk)
+    settings[[tr.REPLICAS, tr.CAPACITY_BLK, tr.TTL_PS]] = (
+        replicas,
+        made.capacity_blk,
+        round(made.ttl_s * 1e12),
+    )
+    if made.keep in (tr.KEEP_ALL, tr.KEEP_BLOCKS, tr.KEEP_LEAVES):
+        lists = np.full((replicas, 4), st.NONE, np.int64)
+    lists[:, [tr.SIZE_BLK, tr.COUNT]] = 0
+    entries = 0 if made.keep == tr.KEEP_ALL else _FIRST_ENTRIES + 2 * int(np.diff(ptr).max(initial=0))
+    return {
+        "path_ptr": ptr,
+        "path": path,
+        "run_blk": run_blk,
+        "tail_blk": tail,
+        "tree": settings,
+        "holds": np.zeros((len(run_blk), words), np.int64),
+        "first": np.full(len(run_blk), st.NONE, np.int64),
+        "entry": np.zeros((entries, tr.N_ENTRY), np.int64),
+        "where": np.zeros((st.table_slots(entries), 2), np.int64),
+        "list": lists,
+    }
+
+
+_NOTHING = np.zeros(0, np.int64)
+_CHANGING = ("tree", "holds", "first", "entry", "where", "list")
+
+
+def _copied(tree: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A tree for one router: the prompts are shared, what it remembers is its own."""
+    return {name: array.copy() if name in _CHANGING else array for name, array in tree.items()}
+
+
+def views_with_larger_trees(views: Sequence[Any]) -> list[Any]:
+    """The same views with twice the room for entries where little is left."""
+    return [_larger(view) if view.tree[tr.LIVE] * 2 > len(view.entry) else view for view in views]
+
+
+def _larger(view: Any) -> Any:
+    from fastsim.cluster._table import copy_into
+
+    arrays = {name: getattr(view, name) for name in FIELDS}
+    entry = np.zeros((2 * len(view.entry), tr.N_ENTRY), np.int64)
+    entry[: len(view.entry)] = view.entry
+    where = np.zeros((2 * len(view.where), 2), np.int64)
+    copy_into(view.where, where)
+    return View(**{**arrays, "entry": entry, "where": where})
