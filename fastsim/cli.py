@@ -227,6 +227,18 @@ def workloads(name: str = "", /, *, settings: Settings = (), seed: Whole = 0, as
 
 
 @app.command
+def systems(*, as_json: Json = False) -> None:
+    """List the compound systems."""
+    _list("systems", as_json)
+
+
+@app.command
+def searchers(*, as_json: Json = False) -> None:
+    """List the searchers for allocations and their parameters."""
+    _list("searchers", as_json)
+
+
+@app.command
 def hardware(*, as_json: Json = False) -> None:
     """List the GPUs."""
     _list("hardware", as_json)

@@ -30,6 +30,7 @@ def workloads() -> Listing:
             "name": entry.name,
             "kind": "generator",
             "parameters": _defaults(entry.params),
+            "presets": list(entry.presets),
             "what it is": entry.doc,
         }
         for entry in GENERATORS.values()
@@ -118,9 +119,12 @@ def _paragraph(entry: dict[str, Any]) -> str:
     *_, (_, sentence) = entry.items()
     parameters = ", ".join(f"{name}={number(value)}" for name, value in entry["parameters"].items())
     kind = f" ({entry['kind']})" if "kind" in entry else ""
-    return f"{entry['name']}{kind}\n    {sentence}" + (
-        f"\n    parameters: {parameters}" if parameters else ""
-    )
+    lines = [f"{entry['name']}{kind}", sentence]
+    if parameters:
+        lines.append(f"parameters: {parameters}")
+    if entry.get("presets"):
+        lines.append(f"presets: {', '.join(entry['presets'])}")
+    return "\n    ".join(lines)
 
 
 def _defaults(params: type[msgspec.Struct]) -> dict[str, Any]:
