@@ -7,8 +7,13 @@ import pytest
 
 from fastsim.errors import InputError
 from fastsim.stats import backlog_score, is_stable, point_is_stable
-from tests.study.queues import fcfs_done_s
 from tests.study.stability import called_overloaded, scores
+
+
+def fcfs_done_s(arrival_s, service_s):
+    """Departure times of one server that begins idle."""
+    total_s = np.cumsum(service_s)
+    return np.maximum.accumulate(arrival_s - (total_s - service_s)) + total_s
 
 
 @pytest.mark.parametrize(
@@ -45,21 +50,21 @@ def test_one_run_on_each_side_of_capacity() -> None:
     gaps_s = rng.standard_exponential(5_000)
     for gap_s, stable in ((1 / 0.8, True), (1 / 1.3, False)):
         arrival_s = np.cumsum(gaps_s * gap_s)
-        assert is_stable(arrival_s, fcfs_done_s(arrival_s, service_s, 1)) is stable
+        assert is_stable(arrival_s, fcfs_done_s(arrival_s, service_s)) is stable
 
 
 def test_order_of_service_does_not_matter() -> None:
     """Last come first served departs at the same instants, with other requests."""
     rng = np.random.default_rng(2)
     arrival_s = np.cumsum(rng.standard_exponential(3_000) / 1.2)
-    done_s = fcfs_done_s(arrival_s, np.ones(3_000), 1)
+    done_s = fcfs_done_s(arrival_s, np.ones(3_000))
     assert backlog_score(arrival_s, rng.permutation(done_s)) == backlog_score(arrival_s, done_s) > 2.0
 
 
 def test_the_unit_of_time_does_not_matter() -> None:
     rng = np.random.default_rng(3)
     arrival_s = np.cumsum(rng.standard_exponential(1_000))
-    done_s = fcfs_done_s(arrival_s, rng.standard_exponential(1_000), 1)
+    done_s = fcfs_done_s(arrival_s, rng.standard_exponential(1_000))
     assert backlog_score(arrival_s * 1024, done_s * 1024) == backlog_score(
         arrival_s, done_s
     )  # exact in binary

@@ -20,7 +20,7 @@ from fastsim.stats import Interval
 from fastsim.stats.pipeline import run_length, summarise
 from fastsim.stats.single_run import batch_means, sectioning
 from fastsim.stats.stopping import StoppingRule, run_until
-from tests.study.queues import Floats, mg1_mean_s, mm1_quantile_s, mmc_mean_s, run, variability
+from tests.study.queues import Floats, question, run, truth_s
 
 BAND = (0.935, 0.965)
 REPLICATIONS = 20
@@ -52,7 +52,7 @@ def pipeline_case(
     requests: int | None = None,
 ) -> Case:
     """The mean (p None) or a quantile through `summarise`, from runs as long as `run_length` asks for."""
-    length = run_length(p or FOR_THE_MEAN, utilisation, variability(sizes))
+    length = run_length(p or FOR_THE_MEAN, utilisation, question(utilisation, servers, sizes).variability)
     n = requests or int(length * (1 + WARMUP_SHARE))
 
     def interval(rng: np.random.Generator) -> Interval:
@@ -63,7 +63,7 @@ def pipeline_case(
     what = "mean" if p is None else f"P{100 * p:g}"
     return Case(
         f"{_queue(servers, sizes)} {utilisation:g} {what}",
-        _truth(p, utilisation, servers, sizes),
+        truth_s(utilisation, servers, sizes, p),
         interval,
         n,
     )
@@ -78,7 +78,7 @@ def single_run_case(p: float | None, utilisation: float, sections: int = 16) -> 
         return batch_means(kept, sections) if p is None else sectioning(kept, p, sections)
 
     what = "batch means" if p is None else f"P{100 * p:g} sectioning"
-    return Case(f"M/M/1 {utilisation:g} {what}", _truth(p, utilisation, 1, "exponential"), interval, n)
+    return Case(f"M/M/1 {utilisation:g} {what}", truth_s(utilisation, p=p), interval, n)
 
 
 def sequential_case(rel_half_width: float, utilisation: float) -> Case:
@@ -92,7 +92,7 @@ def sequential_case(rel_half_width: float, utilisation: float) -> Case:
 
         return run_until(rule, mean_s).interval
 
-    truth = _truth(None, utilisation, 1, "exponential")
+    truth = truth_s(utilisation)
     return Case(
         f"M/M/1 {utilisation:g} mean, stop at {rel_half_width:g}", truth, interval, n, held_to_band=False
     )
@@ -147,12 +147,6 @@ def main(macro: int = 2_000) -> int:
 
 def _queue(servers: int, sizes: str) -> str:
     return f"M/{ {'exponential': 'M', 'deterministic': 'D', 'hyperexponential': 'H2'}[sizes] }/{servers}"
-
-
-def _truth(p: float | None, utilisation: float, servers: int, sizes: str) -> float:
-    if p is not None:
-        return mm1_quantile_s(utilisation, p)
-    return mmc_mean_s(servers, utilisation) if sizes == "exponential" else mg1_mean_s(utilisation, sizes)
 
 
 if __name__ == "__main__":

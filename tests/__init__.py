@@ -1,0 +1,1 @@
+"""Tests; a package, as peers of the benchmarks install one of the same name."""
