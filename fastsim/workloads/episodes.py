@@ -7,7 +7,7 @@ step that arrives while its predecessor is still being answered finds that much 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -50,12 +50,13 @@ class EmbodiedAgent(Sized, frozen=True, kw_only=True):
 
 
 class Agentic(Popular, frozen=True, kw_only=True):
-    """Parameters of `agentic`. `rate_rps` counts turns, not sessions.
+    """Parameters of `agentic`. `rate_rps` counts turns, not sessions, of `turns` each before rounding.
 
     A turn arrives after its predecessor by the time that one's answer is assumed to take, ``answer_s +
     answer_s_per_tok * output``, and a think time (lognormal, of mean `think_s` and `think_cv`).
     """
 
+    length_law: Literal["normal", "lognormal"] = "lognormal"
     agents: Annotated[int, Meta(ge=1, le=1_000_000, description="kinds, each with its system prompt")] = 4
     turns: MeanSteps = 10.0
     turns_cv: Cv = 0.7
@@ -117,7 +118,7 @@ def agentic(spec: Agentic, stream: Stream) -> dict[str, Any]:
     turns: dict[str, np.ndarray] = {}
 
     def members(sessions: int) -> tuple[np.ndarray, np.ndarray]:
-        counts = _step_counts(spec, stream("turns"), sessions, spec.turns, spec.turns_cv)
+        counts = lengths(spec, stream("turns"), sessions, spec.turns, spec.turns_cv)
         total = int(counts.sum())
         turns["output"] = lengths(spec, stream("outputs"), total, spec.output_tok, spec.output_cv)
         gap_s = spec.answer_s + spec.answer_s_per_tok * turns["output"]
@@ -142,11 +143,6 @@ def agentic(spec: Agentic, stream: Stream) -> dict[str, Any]:
     }
 
 
-def _step_counts(spec: Sized, rng: np.random.Generator, count: int, mean: float, cv: float) -> np.ndarray:
-    """Draw how many steps episodes have, by the law of lengths: at least one."""
-    return lengths(spec, rng, count, mean, cv)
-
-
 def _episodes(spec: EmbodiedAgent, stream: Stream, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the episode of each request, numbered by slot and round, and its step in it."""
     slots = spec.active_episodes
@@ -154,7 +150,7 @@ def _episodes(spec: EmbodiedAgent, stream: Stream, slot: np.ndarray) -> tuple[np
     most = int(np.bincount(slot, minlength=slots).max())
     ends = np.zeros((1, slots), dtype=np.int64)  # by round: steps of a slot's episodes so far
     while ends[-1].min() < most:
-        drawn = _step_counts(spec, rng, slots, spec.steps, spec.steps_cv)
+        drawn = lengths(spec, rng, slots, spec.steps, spec.steps_cv)
         ends = np.concatenate((ends, ends[-1:] + drawn))
     by_slot = np.argsort(slot, kind="stable")
     counts = np.bincount(slot, minlength=slots)
