@@ -189,6 +189,7 @@ app.command(cli_queueing.queue)
 app.command(cli_queueing.balls)
 app.command(cli_queueing.lecture)
 app.command(cli_selection.select)
+app.command(cli_selection.route)
 
 
 @app.command
@@ -224,6 +225,12 @@ def workloads(name: str = "", /, *, settings: Settings = (), seed: Whole = 0, as
         print_json(measured.statistics(workload))
     else:
         print(measured.text(workload))
+
+
+@app.command
+def model_routers(*, as_json: Json = False) -> None:
+    """List the routers from a request to a model and their parameters."""
+    _list("model_routers", as_json)
 
 
 @app.command

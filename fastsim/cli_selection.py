@@ -80,6 +80,7 @@ def select(
     from fastsim.sweep.spec import setting
 
     what = systems.get(system)
+    path = _png(out, as_json, f"select-{what.name}")
     found = choose(
         what,
         read(table, prices=prices, models=model or None, answer_tok=answer_tok),
@@ -93,10 +94,7 @@ def select(
         test_share=test_share,
         seed=seed,
     )
-    path = out or (None if as_json else Path("results") / f"select-{what.name}.png")
     if path is not None:
-        if path.suffix != ".png":
-            raise InputError(f"out is {str(path)!r}; pictures are PNG files, so it must end in .png")
         path.parent.mkdir(parents=True, exist_ok=True)
         allocation.picture(found, table.name).savefig(path, dpi=160)
     if as_json:
@@ -104,3 +102,95 @@ def select(
     else:
         print(allocation.text(found))
         print(f"figure: {path}")
+
+
+def route(
+    table: Path,
+    /,
+    *,
+    prices: Path | None = None,
+    model: tuple[str, ...] = (),
+    router: tuple[str, ...] = (),
+    settings: Annotated[
+        tuple[str, ...],
+        Parameter(name="--set", help="Set a parameter of a router: router.key=value. May be repeated."),
+    ] = (),
+    scorer_auc: tuple[float, ...] = (),
+    stages: Whole = 3,
+    texts: Path | None = None,
+    answer_tok: float | None = None,
+    by: str | None = None,
+    test_share: float = 0.5,
+    draws: Whole = 1000,
+    seed: Whole = 0,
+    out: Path | None = None,
+    as_json: Json = False,
+) -> None:
+    """Compare routers from a request to a model on a table: quality, cost, intervals, paired differences.
+
+    Parameters
+    ----------
+    table
+        Scores of models, question by question: a CSV file, plain or gzipped.
+    prices
+        JSON or TOML file with input_price, output_price ($/M tokens) and call_price ($) of each model.
+    model
+        Model to choose from, by default all of the table. May be repeated.
+    router
+        Name from `fastsim model-routers`, by default all. May be repeated.
+    settings
+        Set a parameter of a router.
+    scorer_auc
+        Also cascades, whose scorer has this AUC (0.5 to 1). May be repeated.
+    stages
+        Most models in a cascade.
+    texts
+        Table whose texts belong to the same questions, where this one holds none.
+    answer_tok
+        Tokens of an answer, where the table does not hold them.
+    by
+        Split by question, domain or table; by default as the table says, else by question.
+    test_share
+        Share of the questions to test on, where the table does not say.
+    draws
+        Bootstrap draws.
+    seed
+        Root of all random streams.
+    out
+        Picture, by default results/route-TABLE.png; with --json only if given.
+    as_json
+        Print JSON.
+    """
+    from fastsim.report import model_routes
+    from fastsim.selection.cascade_curve import cascade_curve
+    from fastsim.selection.compare_routers import compare
+    from fastsim.selection.model_routers import nested_params
+    from fastsim.selection.read_tables import read
+    from fastsim.sweep.spec import setting
+
+    path = _png(out, as_json, f"route-{table.name.split('.')[0]}")
+    found = compare(
+        read(table, prices=prices, models=model or None, texts=texts, answer_tok=answer_tok),
+        router,
+        params=nested_params(dict(map(setting, settings))),
+        extra=lambda parts: [cascade_curve(parts, auc, stages=stages, seed=seed) for auc in scorer_auc],
+        by=by,
+        test_share=test_share,
+        draws=draws,
+        seed=seed,
+    )
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        model_routes.picture(found).savefig(path, dpi=160)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(model_routes.text(found))
+        print(f"figure: {path}")
+
+
+def _png(out: Path | None, as_json: bool, name: str) -> Path | None:
+    path = out or (None if as_json else Path("results") / f"{name}.png")
+    if path is not None and path.suffix != ".png":
+        raise InputError(f"out is {str(path)!r}; pictures are PNG files, so it must end in .png")
+    return path

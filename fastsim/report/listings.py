@@ -42,6 +42,16 @@ def workloads() -> Listing:
     return [*made, *read]
 
 
+def model_routers() -> Listing:
+    """Registered routers from a request to a model: name, parameters with defaults, what they do."""
+    from fastsim.selection.model_routers import MODEL_ROUTERS
+
+    return [
+        {"name": entry.name, "parameters": _defaults(entry.params), "what it does": entry.doc}
+        for entry in MODEL_ROUTERS.values()
+    ]
+
+
 def systems() -> Listing:
     """Registered compound systems: their modules, each with its role and what it reads."""
     from fastsim.selection.systems import SYSTEMS

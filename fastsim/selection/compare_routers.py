@@ -93,7 +93,8 @@ class Comparison:
             {field.name: getattr(line, field.name) for field in fields(line)} | {"dial": line.dial.tolist()}
             for line in self.lines
         ]
-        return plain | {"lines": lines}
+        models = {name: {"cost": cost, "quality": quality} for name, (cost, quality) in self.models.items()}
+        return plain | {"models": models, "lines": lines}
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,13 +196,17 @@ def _curve(name: str, params: Mapping[str, Any] | None, seed: int, parts: Split)
 
 
 def _expected_mix(doc: str, parts: Split) -> Curve:
-    """Random mixing in expectation, which has no noise of its own: the members of the hull, lines between."""
+    """Random mixing in expectation, which has no noise of its own: along the hull of the single models."""
     cost, quality = parts.train.costs.mean(axis=0), parts.train.scores.mean(axis=0)
     members = measure.hull_members(cost, quality)[::-1]  # dearest first, as dials are
-    even = np.zeros(parts.test.size)
+    steps = max(len(members) - 1, 0)
+    places = np.linspace(0.0, steps, 10 * steps + 1)
+    share = np.maximum(1.0 - np.abs(places - np.arange(len(members))[:, None]), 0.0)  # of each member
+    test, even = parts.test, np.zeros(parts.test.size)
     gain = even if len(cost) == 2 else None
-    places = np.arange(len(members), dtype=np.float64)
-    return Curve(REFERENCE, doc, places, parts.test.costs[:, members], parts.test.scores[:, members], gain)
+    return Curve(
+        REFERENCE, doc, places, test.costs[:, members] @ share, test.scores[:, members] @ share, gain
+    )
 
 
 def _gain(quality: Floats, parts: Split) -> Floats | None:
@@ -274,7 +279,9 @@ class _Measured:
             )
         if self.parts.test.cost_unit == "$":
             found["router_arena"] = measure.router_arena(quality[:, 0], 1000.0 * cost[:, 0])
-        return found | self._two_models(curve)
+        found |= self._two_models(curve)
+        # Equal means may differ by rounding; dollars a question are too small to round.
+        return {what: values if what == "cost" else np.round(values, 12) for what, values in found.items()}
 
     def _two_models(self, curve: Curve) -> dict[str, Floats]:
         if curve.gain is None:

@@ -131,8 +131,8 @@ def _priced(table: Outcomes, prices: str | Path | Mapping[str, Any] | None) -> O
         return replace(table, costs=costs, assumptions=(*table.assumptions, *assumed))
     if len(table.models) > 2:
         raise InputError(
-            f"{table.name}: it holds no costs, and {len(table.models)} models have no prices; give prices, "
-            f"or compare 2 models"
+            f"{table.name}: it holds no costs, and {len(table.models)} models have no prices; give prices "
+            f"(input_price and output_price of each in $/M tokens), or choose 2 of the models"
         )
     strong = int(np.argmax(table.scores.mean(axis=0)))
     costs = np.zeros_like(table.scores)

@@ -11,6 +11,7 @@ from fastsim.selection.model_routers.registry import (
     fit,
     get,
     model_router,
+    nested_params,
     weights,
 )
 
@@ -22,5 +23,6 @@ __all__ = [
     "fit",
     "get",
     "model_router",
+    "nested_params",
     "weights",
 ]

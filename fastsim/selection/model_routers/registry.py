@@ -238,3 +238,20 @@ def weights(quality: Floats, mean_cost: Floats, points: int) -> Floats:
     wanted = np.linspace(cost[0], cost[-1], points)
     nearest_to = np.abs(cost[None, :] - wanted[:, None]).argmin(axis=1)
     return grid[np.unique(np.concatenate([[0], nearest_to, [len(grid) - 1]]))]
+
+
+def nested_params(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Turn ``{"knn.k": 10}`` into ``{"knn": {"k": 10}}``.
+
+    Raises
+    ------
+    InputError
+        For a key without a router before its dot.
+    """
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        router, dot, parameter = key.partition(".")
+        if not dot:
+            raise InputError(f"setting {key!r} names no router; write it as router.key, as in knn.k=10")
+        nested.setdefault(router, {})[parameter] = value
+    return nested
