@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from fastsim.lecture.verdicts import Row
 
 # number -> "module:function" of the number of workers, imported on use.
-CODES: dict[str, str] = {"01": "fastsim.lecture.code_01:code_01"}
+CODES: dict[str, str] = {
+    "01": "fastsim.lecture.code_01:code_01",
+    "04": "fastsim.lecture.code_04:code_04",
+}
 
 
 def rows(code: str, workers: int) -> Sequence[Row]:

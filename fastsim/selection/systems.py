@@ -16,8 +16,9 @@ A system is a few lines of Python or of TOML::
 
 from __future__ import annotations
 
+import operator
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -179,6 +180,11 @@ class Node:
     inputs: tuple[int, ...]
     slot: int
     reads: tuple[int, ...]
+
+    @cached_property
+    def models(self) -> Callable[[tuple[int, ...]], Any]:
+        """Takes the models of those slots from an allocation."""
+        return operator.itemgetter(*self.reads)
 
 
 SYSTEMS: dict[str, System] = {}

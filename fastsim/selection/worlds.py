@@ -65,7 +65,7 @@ class World:
     models: tuple[str, ...]
     success: Bools
     couplings: tuple[Coupling, ...] = ()
-    _answers: OrderedDict[tuple[int, ...], Answer] = field(
+    _answers: OrderedDict[tuple[int, Any], Answer] = field(
         default_factory=OrderedDict, init=False, repr=False
     )
 
@@ -205,7 +205,7 @@ class World:
         """What a node answers; kept, as it depends on the models of few slots only."""
         node = self.system.nodes[at]
         kept = self._answers
-        key = (at, *(allocation[slot] for slot in node.reads))
+        key = (at, node.models(allocation))
         found = kept.get(key)
         if found is None:
             inputs = [self._answer(allocation, i) for i in node.inputs]

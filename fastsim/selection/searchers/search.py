@@ -112,6 +112,7 @@ class Search:
         self.model_calls, self.diagnoses, self.money = 0, 0, 0.0
         self._answered = 0  # questions, over all evaluations
         self._kept: dict[Allocation, tuple[Bools, float, int, float]] = {}
+        self._blames: dict[tuple[Allocation, int], Bools] = {}
         self._calls = Costs.of_calls(world)
         self.dearest = float(costs.mean.max()) if costs else 0.0
 
@@ -173,7 +174,7 @@ class Search:
         It is right with probability `accuracy`, afresh at every question and every time; it never blames
         anybody for a right final answer, which takes no judgement.
         """
-        truth, wrong = self.world.to_blame(allocation, slot), ~self._outcome(allocation)[0]
+        truth, wrong = self._to_blame(allocation, slot), ~self._outcome(allocation)[0]
         if questions is not None:
             truth, wrong = truth[questions], wrong[questions]
         self.diagnoses += int(wrong.sum())
@@ -204,6 +205,12 @@ class Search:
             calls = round(self._calls.of(allocation) * self.questions)
             found = (self.world.correct(allocation), cost, calls, cost * self.questions)
             self._kept[allocation] = found
+        return found
+
+    def _to_blame(self, allocation: Allocation, slot: int) -> Bools:
+        found = self._blames.get((allocation, slot))
+        if found is None:
+            found = self._blames[allocation, slot] = self.world.to_blame(allocation, slot)
         return found
 
     def _on(self, costs: Costs, allocation: Allocation, questions: NDArray[Any]) -> float:
