@@ -39,8 +39,8 @@ _step_fs = step_fs
 
 
 @kernel
-def step_fs(coef, knot_ptr, knots, prefill_tok, pairs, decode_reqs, context_tok):
-    return 2 * _step_fs(coef, knot_ptr, knots, prefill_tok, pairs, decode_reqs, context_tok)
+def step_fs(coef, knot_ptr, knots, first, last, prefill_tok, pairs, decode_reqs, context_tok):
+    return 2 * _step_fs(coef, knot_ptr, knots, first, last, prefill_tok, pairs, decode_reqs, context_tok)
 """
 
 

@@ -381,9 +381,10 @@ def state_bytes(documents_: int, replicas: int) -> int:
     workload = documents(documents=documents_, zipf=0.0, requests=4000)
     cluster = Cluster(replicas, **SMALL)
     prompts = face.compile_prompts(workload, cluster.block)
-    needs = _state.NEEDS_MATCH
-    rooms = face.sizes(prompts, cluster)
-    state = new_state(workload, prompts, cluster, needs, _state.TRACK_LIVE, 0, rooms)
+    policy = face.get("prefix_affinity")
+    knowledge = face.settle(policy, policy.spec({}), "live", 1, "native", "sent")
+    owner = np.zeros(len(workload), np.int64)
+    state = new_state(workload, prompts, cluster, knowledge, policy, owner, face.sizes(prompts, cluster))
     return sum(getattr(state, name).nbytes for name in _state.FIELDS)
 
 

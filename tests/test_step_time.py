@@ -75,7 +75,7 @@ def test_integers_are_within_half_a_unit_per_use(
     step_time: StepTime, step: tuple[int, int, int, int]
 ) -> None:
     exact_fs = twin.exact_s(step_time, *step) * twin.FS_PER_S
-    integer_fs = int(kernels.step_fs(*step_time.compiled(), *step))
+    integer_fs = int(kernels.step_fs(*step_time.compiled(), 0, len(step_time.pieces), *step))
     assert abs(integer_fs - exact_fs) <= twin.rounding_bound_fs(step_time, *step)
 
 

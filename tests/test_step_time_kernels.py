@@ -45,27 +45,32 @@ def compiled(draw: st.DrawFn, max_pieces: int = 4) -> Arrays:
 @given(compiled(), up_to(20_000), up_to(10**10), up_to(1_024), up_to(10**8))
 @examples
 def test_step_equals_its_twin(arrays: Arrays, n: int, pairs: int, b: int, ctx: int) -> None:
-    assert kernels.step_fs(*arrays, n, pairs, b, ctx) == twin.step_fs(*arrays, n, pairs, b, ctx)
+    assert kernels.step_fs(*arrays, 0, len(arrays[0]), n, pairs, b, ctx) == twin.step_fs(
+        *arrays, n, pairs, b, ctx
+    )
 
 
 @given(compiled(), st.integers(1, 1_024), up_to(10**8))
 @examples
 def test_decode_line_equals_its_twin(arrays: Arrays, b: int, ctx: int) -> None:
-    line = tuple(int(x) for x in kernels.decode_line(*arrays, b, ctx))
+    line = tuple(int(x) for x in kernels.decode_line(*arrays, 0, len(arrays[0]), b, ctx))
     assert line == twin.decode_line(*arrays, b, ctx)
 
 
 @given(compiled(max_pieces=3), st.integers(1, 20), up_to(3_000))
 @examples
 def test_decode_line_is_what_stepping_gives(arrays: Arrays, b: int, ctx: int) -> None:
-    alpha, beta, steps = (int(x) for x in kernels.decode_line(*arrays, b, ctx))
-    single = [kernels.step_fs(*arrays, 0, ctx + i * b, b, ctx + i * b) for i in range(min(steps, 30))]
+    alpha, beta, steps = (int(x) for x in kernels.decode_line(*arrays, 0, len(arrays[0]), b, ctx))
+    single = [
+        kernels.step_fs(*arrays, 0, len(arrays[0]), 0, ctx + i * b, b, ctx + i * b)
+        for i in range(min(steps, 30))
+    ]
     assert single == [alpha + beta * i for i in range(len(single))]
     total = sum(int(step) for step in single)
     assert total == twin.sum_fs(alpha, beta, len(single))
     last_and_next = (steps - 1, steps) if steps <= 10**6 else ()
     exceeded = [
-        int(kernels.step_fs(*arrays, 0, ctx + i * b, b, ctx + i * b)) > alpha + beta * i
+        int(kernels.step_fs(*arrays, 0, len(arrays[0]), 0, ctx + i * b, b, ctx + i * b)) > alpha + beta * i
         for i in last_and_next
     ]
     assert exceeded == [False, True][: len(exceeded)]
@@ -103,9 +108,9 @@ def test_equal_pieces_prefer_the_steeper_line() -> None:
     coef[1, 7] = coef[2, 5] = 1
     coef[2, 0] = 4
     arrays = coef, np.zeros(4, dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
-    assert tuple(kernels.decode_line(*arrays, 2, 6)) == (10, 2, kernels.FOREVER)
-    assert tuple(kernels.decode_line(*arrays, 2, 5)) == (10, 0, 1)
-    assert tuple(kernels.decode_line(*arrays, 2, 1)) == (10, 0, 3)
+    assert tuple(kernels.decode_line(*arrays, 0, len(arrays[0]), 2, 6)) == (10, 2, kernels.FOREVER)
+    assert tuple(kernels.decode_line(*arrays, 0, len(arrays[0]), 2, 5)) == (10, 0, 1)
+    assert tuple(kernels.decode_line(*arrays, 0, len(arrays[0]), 2, 1)) == (10, 0, 3)
 
 
 @given(st.integers(1, 256), st.integers(1, 2_000), st.integers(1, 300))
@@ -126,7 +131,9 @@ def test_a_run_by_lines_takes_what_its_steps_take(model: StepTime, b: int, conte
     ctx = b * context
     by_lines, done = 0, 0
     while done < steps:
-        alpha, beta, valid = (int(x) for x in kernels.decode_line(*arrays, b, ctx + done * b))
+        alpha, beta, valid = (
+            int(x) for x in kernels.decode_line(*arrays, 0, len(arrays[0]), b, ctx + done * b)
+        )
         k = min(valid, steps - done)
         by_lines += twin.sum_fs(alpha, beta, k)
         done += k

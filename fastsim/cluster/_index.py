@@ -11,6 +11,7 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import (
+    ACTIVE,
     BITS,
     BLOCK,
     COPY_NEXT,
@@ -114,7 +115,7 @@ def longest_match(s, path, limit, best):
     """
     mask = s.mask
     words = mask.shape[1] >> 1
-    fill(best, s.cfg[REPLICAS])
+    fill(best, s.cfg[ACTIVE])
     depth = 0
     while depth < limit:
         run = s.path[path]

@@ -299,6 +299,18 @@ def _evict(s, r, n):
         _free_extent(s, e)
 
 
+@kernel
+def evict_all(s, r):
+    """Drop all cached blocks of a replica whose requests hold none; they do not count as evicted."""
+    evicted = s.rep[r, EVICTED]
+    while s.rep[r, LRU_FIRST] != NONE:
+        e = s.rep[r, LRU_FIRST]
+        size = s.ext[e, END] - s.ext[e, START]
+        s.rep[r, FREE] -= size
+        _evict(s, r, size)
+    s.rep[r, EVICTED] = evicted
+
+
 @kernel(inline="always")
 def _reaches_end(s, e):
     """Whether an extent holds the last block of its run; true for a request's own blocks."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster import engine
+from fastsim.cluster._faults import restart, tell_of_loss
 from fastsim.cluster._kv import check_pools, install
 from fastsim.cluster._look import catch_up, count_sent, look, read_news, refresh
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._news import has_room, tell_gauges, tell_of_request
 from fastsim.cluster._queues import append_waiting
 from fastsim.cluster._state import (
+    ACTIVE,
     ALLOCATED,
     ARRIVAL,
     BAD_ROUTE,
+    BITS,
     BUDGET,
     DECODING,
     DELAY_PS,
@@ -31,6 +34,8 @@ from fastsim.cluster._state import (
     HELD_FIRST,
     HELD_FOREVER,
     HELD_LAST,
+    JOIN,
+    JOINED,
     KIND,
     LOAD_VIEW,
     MAX_SEQS,
@@ -43,10 +48,15 @@ from fastsim.cluster._state import (
     NEWS_READ,
     NEWS_SENT,
     NEWS_TOLD,
+    NEXT_OUTAGE,
     NEXT_REQUEST,
     NO_FAULT,
     NONE,
     ON_WAY,
+    OUTAGE_DOWN_PS,
+    OUTAGE_KIND,
+    OUTAGE_PS,
+    OUTAGE_REPLICA,
     OUTPUT,
     PERIOD_PS,
     PERIODIC,
@@ -55,10 +65,13 @@ from fastsim.cluster._state import (
     QUEUE_NEXT,
     REFRESHED,
     REPLICA,
+    RESTART_SILENTLY,
     RETRY_PS,
     RUN,
+    RUNS,
     SENT,
     SERVING,
+    TOLD,
     TRACK,
     TRACK_TREE,
 )
@@ -109,7 +122,7 @@ def _arrive(s, r, i, now):
         if rep[r, PS] < now:
             rep[r, PS] = now
             rep[r, FS] = 0
-        s.key[r] = 2 * now + 1
+        s.key[r] = 2 * rep[r, PS] + 1  # later than now while a replica restarts
     elif rep[r, KIND] == RUN and admissible and rep[r, DECODING] < s.cfg[BUDGET]:
         engine.shorten(s, r, now)
     tell_gauges(s, r, now)
@@ -287,6 +300,32 @@ def _make_room(s, views, heard, r):
 
 
 @kernel
+def _befall(s, views, heard, now):
+    """Let the next outage happen."""
+    pool = s.pool
+    row = pool[NEXT_OUTAGE]
+    kind = s.outage[row, OUTAGE_KIND]
+    r = s.outage[row, OUTAGE_REPLICA]
+    if kind == JOIN:
+        s.cfg[ACTIVE] += 1
+        s.level[0, r // BITS] |= 1 << (r % BITS)
+        pool[FAULT] = JOINED  # views are to be made larger
+    else:
+        if s.cfg[NEWS]:
+            read_news(s, views, heard, now)
+            if not has_room(s, r) or s.pool[NEWS_TOLD] - s.pool[NEWS_READ] + s.cfg[RUNS] > s.news.shape[0]:
+                pool[FAULT] = FULL_NEWS
+                return
+        if kind == TOLD:
+            tell_of_loss(s, r, now)
+        else:
+            restart(s, r, now, s.outage[row, OUTAGE_DOWN_PS], kind == RESTART_SILENTLY)
+            tell_gauges(s, r, now)
+            _replay(s, r)
+    pool[NEXT_OUTAGE] += 1
+
+
+@kernel
 def _next_tick(s, until):
     """Instant of the refresh that is due by `until`, or one after all others."""
     period = s.cfg[PERIOD_PS]
@@ -340,7 +379,11 @@ def run(s, views, route, heard):
         i = pool[NEXT_REQUEST]
         arrival = s.req[i, ARRIVAL] if i < n else _FAR
         come = s.req[pool[ON_WAY], DONE] if pool[ON_WAY] != NONE else _FAR
-        outside = min(arrival, come)  # the next thing that is no replica's event
+        outage = s.outage[pool[NEXT_OUTAGE], OUTAGE_PS] if pool[NEXT_OUTAGE] < s.outage.shape[0] else _FAR
+        # the next thing that is no replica's event; outages after the last request matter to nobody
+        outside = min(arrival, come)
+        if outside < _FAR or pool[N_HELD] > 0 or s.key[s.tree[1]] < NEVER:
+            outside = min(outside, outage)
         limit = min(outside, _next_report(s)) if pool[N_HELD] > 0 else outside
         if limit == _FAR and pool[N_HELD] == 0:
             s.cfg[NEWS] = 0  # nobody asks any more
@@ -356,6 +399,9 @@ def run(s, views, route, heard):
             if pool[N_HELD] > 0:
                 pool[FAULT] = HELD_FOREVER
             break
+        if outage == limit:
+            _befall(s, views, heard, limit)
+            continue
         if tick == limit:
             refresh(s, view_at(views, 0), limit)
             pool[REFRESHED] = limit

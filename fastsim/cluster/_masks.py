@@ -65,3 +65,28 @@ def least_loaded_of(load, level, mask):
             if chosen < 0 or load[k] < load[chosen]:
                 chosen = k
     return chosen
+
+
+@kernel
+def count_of(mask):
+    """Replicas in a mask."""
+    count = 0
+    for word in range(mask.shape[0]):
+        left = mask[word]
+        while left:
+            left &= left - 1
+            count += 1
+    return count
+
+
+@kernel
+def member_of(mask, k):
+    """Replica number k of a mask, counted from 0 by index."""
+    for word in range(mask.shape[0]):
+        left = mask[word]
+        while left:
+            if k == 0:
+                return word * BITS + lowest_bit(left)
+            left &= left - 1
+            k -= 1
+    return -1

@@ -37,6 +37,8 @@ NEWS = 15  # what replicas report, bits below
 BY_NEWS = 16  # loads change as reports come in, not by themselves
 AT_FIRST = 17  # a router counts a request from its first token on
 ROUTERS = 18  # routers that share the traffic
+ACTIVE = 19  # replicas that have joined
+KV_BLOCKS = 20  # of a replica
 N_CFG = 24
 
 NEEDS_WORK, NEEDS_MATCH, NEEDS_MATCHES, NEEDS_METRICS = 1, 2, 4, 8  # bits of NEEDS
@@ -108,10 +110,15 @@ NEXT_REQUEST, REFRESHED, SERVING, EVENTS = 8, 9, 10, 11
 NEWS_READ, NEWS_TOLD = 12, 13  # reports that routers have got, and all there are so far
 HELD_FIRST, HELD_LAST, N_HELD = 14, 15, 16  # requests that routers hold back, first come first tried
 ON_WAY = 17  # requests that wait for blocks on their way to their replica, the next to arrive first
+NEXT_OUTAGE = 19  # next row of State.outage
 RETRY_PS = 18  # instant at which routers are to be asked again for the requests held back, or NONE
 N_POOL = 24
 NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS = 0, 1, 2, 3, 4
-BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER = 5, 6, 7, 8
+BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER, JOINED = 5, 6, 7, 8, 9
+
+# State.outage: what happens to replicas from outside, in the order of time
+OUTAGE_PS, OUTAGE_KIND, OUTAGE_REPLICA, OUTAGE_DOWN_PS = 0, 1, 2, 3
+JOIN, RESTART, RESTART_SILENTLY, TOLD = 0, 1, 2, 3  # values of OUTAGE_KIND
 
 # State.news: a ring of reports in the order of time
 NEWS_PS, NEWS_KIND, NEWS_WHAT, NEWS_WHERE, NEWS_VALUE = (
@@ -162,6 +169,8 @@ _FIELDS = {
     "session": "int64[::1]",  # [requests], given, -1 where unknown
     "owner": "int64[::1]",  # [requests], router that each request comes to
     "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
+    "outage": "int64[:, 4]",  # [outages, 4], see above
+    "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to
     "gauge": f"int64[:, {N_GAUGE}]",  # [replicas, N_GAUGE], the gauges reported last; delayed views only
 }
 FIELDS = tuple(_FIELDS)

@@ -36,13 +36,15 @@ def _knot_fs(knot_ptr, knots, p, tokens):
 
 
 @kernel(inline="always")
-def step_fs(coef, knot_ptr, knots, n, pairs, b, ctx):
+def step_fs(coef, knot_ptr, knots, first, last, n, pairs, b, ctx):
     """Time of one step in femtoseconds.
 
     Parameters
     ----------
     coef, knot_ptr, knots : int64[P, 9], int64[P + 1], int64[K, 3]
         From `StepTime.compiled`.
+    first, last : int64
+        The pieces of this replica are rows `first` to `last` - 1.
     n, pairs, b, ctx : int64
         Prefill tokens, attended pairs, decoding requests, context tokens read.
 
@@ -51,7 +53,7 @@ def step_fs(coef, knot_ptr, knots, n, pairs, b, ctx):
     int64
     """
     worst = -(1 << 62)
-    for p in range(coef.shape[0]):
+    for p in range(first, last):
         time = coef[p, 0] + coef[p, 5] * pairs + coef[p, 7] * ctx + _knot_fs(knot_ptr, knots, p, n + b)
         if n > 0:
             time += coef[p, 1] + (coef[p, 3] + coef[p, 4] * n) * n
@@ -70,7 +72,7 @@ def _first_decode_fs(coef, knot_ptr, knots, p, b, ctx):
 
 
 @kernel(inline="always")
-def decode_line(coef, knot_ptr, knots, b, ctx):
+def decode_line(coef, knot_ptr, knots, first, last, b, ctx):
     """Step times of a decode run as a line: step i = 0, 1, ... < steps takes alpha + beta i.
 
     Each step adds one context token per request, so every piece is affine in i and k steps take
@@ -80,6 +82,8 @@ def decode_line(coef, knot_ptr, knots, b, ctx):
     ----------
     coef, knot_ptr, knots : int64[P, 9], int64[P + 1], int64[K, 3]
         From `StepTime.compiled`.
+    first, last : int64
+        The pieces of this replica are rows `first` to `last` - 1.
     b : int64
         Decoding requests, at least 1.
     ctx : int64
@@ -91,16 +95,16 @@ def decode_line(coef, knot_ptr, knots, b, ctx):
         The line of the piece that is the maximum at i = 0 (of equals the steepest, then the first), and for
         how many steps it stays the maximum; `FOREVER` if it is never exceeded.
     """
-    alpha = _first_decode_fs(coef, knot_ptr, knots, 0, b, ctx)
-    beta = (coef[0, 5] + coef[0, 7]) * b
-    for p in range(1, coef.shape[0]):
+    alpha = _first_decode_fs(coef, knot_ptr, knots, first, b, ctx)
+    beta = (coef[first, 5] + coef[first, 7]) * b
+    for p in range(first + 1, last):
         start = _first_decode_fs(coef, knot_ptr, knots, p, b, ctx)
         slope = (coef[p, 5] + coef[p, 7]) * b
         if start > alpha or (start == alpha and slope > beta):
             alpha = start
             beta = slope
     steps = FOREVER
-    for p in range(coef.shape[0]):
+    for p in range(first, last):
         slope = (coef[p, 5] + coef[p, 7]) * b
         if slope > beta:
             behind = alpha - _first_decode_fs(coef, knot_ptr, knots, p, b, ctx)

@@ -15,6 +15,7 @@ from fastsim.cluster._look import start_gauges
 from fastsim.cluster._table import copy_into
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.knowledge import Knowledge
+from fastsim.cluster.outages import compiled_steps, outage_rows
 from fastsim.cluster.prefix import Prompts
 from fastsim.cluster.routers.registry import Router
 from fastsim.errors import InputError
@@ -86,9 +87,15 @@ def new_state(
     """
     _require_fitting(workload, cluster)
     n, replicas, block = len(workload.arrival_s), cluster.replicas, cluster.block
-    coef, knot_ptr, knots = cluster.steps.compiled(
-        step_tok=cluster.batch_tok, step_seqs=cluster.seqs, context_tok=_longest_tok(workload)
+    coef, knot_ptr, knots, piece = compiled_steps(
+        cluster.steps,
+        cluster.speeds or (),
+        replicas,
+        step_tok=cluster.batch_tok,
+        step_seqs=cluster.seqs,
+        context_tok=_longest_tok(workload),
     )
+    joins = cluster.joins_s or ()
     leaves = 1 << max(1, (replicas - 1).bit_length())
     words = -(-replicas // st.BITS)
     runs = len(prompts.run_blk)
@@ -108,7 +115,7 @@ def new_state(
         key=np.full(leaves, st.NEVER, np.int64),
         tree=_tournament(leaves),
         load=np.zeros(replicas, np.int64),
-        level=_levels(replicas, words),
+        level=_levels(replicas - len(joins), words),
         work=np.zeros(replicas, np.int64),
         # Four more than needed: rows a power of two apart would share a few sets of the processor's cache.
         heap=np.empty((replicas, min(cluster.seqs, n) + 4, 2), np.int64),
@@ -125,6 +132,8 @@ def new_state(
         session=np.ascontiguousarray(workload.session),
         owner=owner,
         news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
+        outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
+        piece=piece,
         gauge=np.zeros((replicas if cfg[st.NEWS] & st.NEWS_GAUGES else 0, st.N_GAUGE), np.int64),
     )
     start_gauges(state)
@@ -132,10 +141,10 @@ def new_state(
 
 
 def _levels(replicas: int, words: int) -> np.ndarray:
-    """All replicas at load 0."""
+    """Replicas that are there from the start, at load 0."""
     level = np.zeros((st.LEVELS, words), np.int64)
     for word in range(words):
-        level[0, word] = (1 << min(st.BITS, replicas - word * st.BITS)) - 1
+        level[0, word] = (1 << min(st.BITS, max(0, replicas - word * st.BITS))) - 1
     return level
 
 
@@ -165,7 +174,8 @@ def _configuration(cluster: Cluster, runs: int) -> np.ndarray:
         cluster.watermark_blocks,
     )
     cfg[[st.RESERVE, st.WHOLE, st.FAST]] = lecture, lecture, int(cluster.fast_forward)
-    cfg[[st.RUNS, st.REPLICAS]] = runs, cluster.replicas
+    cfg[[st.RUNS, st.REPLICAS, st.KV_BLOCKS]] = runs, cluster.replicas, cluster.kv_blocks
+    cfg[st.ACTIVE] = cluster.replicas - len(cluster.joins_s or ())
     return cfg
 
 

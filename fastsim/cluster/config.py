@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastsim.cluster.outages import Restart, joins_of, restarts_of, speeds_of
 from fastsim.cluster.step_time import StepTime
 from fastsim.errors import InputError, nearest
 from fastsim.hardware import engine_limits, kv_capacity_tok
@@ -41,6 +42,12 @@ class Cluster:
         Tokens and requests a step; by default vLLM's for the GPU (2,048 and 256 with the lecture's engine).
     watermark : float
         Share of the blocks kept free at admission while anything runs, in [0, 1).
+    speeds : sequence of float, optional
+        Speed of each replica, 1 being that of the step time.
+    restarts : sequence of `Restart` or mapping, optional
+        Replicas that lose their cache: replica, at_s, down_s, told_after_s.
+    joins_s : sequence of float, optional
+        Instants at which the last replicas join; routers do not know them before.
     fast_forward : bool
         Take decode runs in one jump. Off gives the same results, step by step.
 
@@ -61,6 +68,9 @@ class Cluster:
     max_batch_tok: int | None = None
     max_seqs: int | None = None
     watermark: float = 0.0
+    speeds: Sequence[float] | None = None
+    restarts: Sequence[Restart | Mapping[str, Any]] | None = None
+    joins_s: Sequence[float] | None = None
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
@@ -92,6 +102,9 @@ class Cluster:
                 f"cluster: max_batch_tok = {self.batch_tok} is not allowed; "
                 f"it must be at least max_seqs ({self.seqs}), so that every running request can get a token"
             )
+        self._set("speeds", speeds_of(self.speeds, self.replicas))
+        self._set("restarts", restarts_of(self.restarts, self.replicas))
+        self._set("joins_s", joins_of(self.joins_s, self.replicas))
         if not 0.0 <= self.watermark < 1.0:
             raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
 

@@ -353,7 +353,9 @@ def _single_step(s, r):
     rep[r, KIND] = STEP
     rep[r, STEPS] = 1
     rep[r, N_TOKENS] = computed
-    return step_fs(s.coef, s.knot_ptr, s.knots, prefill_tok, pairs, decoding, context)
+    return step_fs(
+        s.coef, s.knot_ptr, s.knots, s.piece[r, 0], s.piece[r, 1], prefill_tok, pairs, decoding, context
+    )
 
 
 @kernel
@@ -361,7 +363,9 @@ def _decode_run(s, r, preempted):
     """The longest run of decode steps before anything but an arrival can change; returns its duration."""
     rep = s.rep
     decoding = rep[r, DECODING]
-    alpha, beta, most = decode_line(s.coef, s.knot_ptr, s.knots, decoding, rep[r, CONTEXT])
+    alpha, beta, most = decode_line(
+        s.coef, s.knot_ptr, s.knots, s.piece[r, 0], s.piece[r, 1], decoding, rep[r, CONTEXT]
+    )
     steps = min(most, first_finish(s, r) - rep[r, TICK])
     if s.cfg[FAST] == 0 or preempted:  # what was preempted may be let in again at the next step
         steps = 1

@@ -12,6 +12,7 @@ import numpy as np
 from fastsim.cluster import _state as st
 from fastsim.cluster.prefix import tree_prompts
 from fastsim.cluster.routers import tree as tr
+from fastsim.cluster.routers.registry import Size, Tree
 from fastsim.cluster.routers.view import FIELDS, N_PROMPT, N_ROUTERS, ROUTER, View
 from fastsim.errors import InputError, nearest
 from fastsim.rng import generator, stream
@@ -211,52 +212,34 @@ def new_views(
             "real": np.zeros(policy.room(policy.real, params, size)),
             "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
         }
-        views.append(View(**{**shared, **_copied(tree), **own}))
-    return views
+        views.append({**shared, **_copied(tree), **own})
+    return [View(**_seen(arrays, int(state.cfg[st.ACTIVE]))) for arrays in views]
 
 
-@dataclass(frozen=True)
-class Size:
-    """What a policy's memory may grow with.
-
-    Parameters
-    ----------
-    replicas, requests : int
-    runs : int
-        Shared runs of prompts, as its tree has them.
-    kv_blocks : int
-        Of a replica.
-    """
-
-    replicas: int
-    requests: int
-    runs: int
-    kv_blocks: int
+_BY_REPLICA = ("load", "work", "match", "waiting", "running", "kv_used", "score")
 
 
-@dataclass(frozen=True)
-class Tree:
-    """What a router remembers having sent where; `fastsim.cluster.routers.tree` has the ways of forgetting.
+def _seen(arrays: dict[str, np.ndarray], active: int) -> dict[str, np.ndarray]:
+    """What a router sees of its arrays: nothing of replicas that have not joined."""
+    return {name: array[:active] if name in _BY_REPLICA else array for name, array in arrays.items()}
 
-    Parameters
-    ----------
-    keep : int
-        KEEP_...
-    block_tok : int, optional
-        Tokens a block, by default the engine's.
-    capacity_blk : int
-        Blocks a list may hold.
-    ttl_s : float
-        Time to live, in seconds.
-    partial : bool
-        Whether the last, incomplete block of a prompt counts.
-    """
 
-    keep: int = tr.KEEP_ALL
-    block_tok: int | None = None
-    capacity_blk: int = 0
-    ttl_s: float = 0.0
-    partial: bool = False
+def views_with_joined(views: Sequence[Any], state: Any) -> list[Any]:
+    """The same views, of as many replicas as have joined by now; a new one has load 0 in each."""
+    active = int(state.cfg[st.ACTIVE])
+    made = []
+    for view in views:
+        arrays = {name: getattr(view, name) for name in FIELDS}
+        arrays |= {name: _whole(arrays[name]) for name in _BY_REPLICA}
+        made.append(View(**_seen(arrays, active)))
+    for level in {id(view.level): view.level for view in made if view.level is not state.level}.values():
+        level[0, (active - 1) // st.BITS] |= 1 << (active - 1) % st.BITS
+    return made
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    """The array that this one is the beginning of."""
+    return array if array.base is None else array.base
 
 
 def _tree(

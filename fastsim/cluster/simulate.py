@@ -13,7 +13,7 @@ from fastsim.cluster import _state as st
 from fastsim.cluster._loop import route_blindly, run, run_apart
 from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.config import Cluster
-from fastsim.cluster.knowledge import new_views, owners, settle, views_with_larger_trees
+from fastsim.cluster.knowledge import new_views, owners, settle, views_with_joined, views_with_larger_trees
 from fastsim.cluster.prefix import Prompts, compile_prompts
 from fastsim.cluster.routers import Router, get
 from fastsim.cluster.routers.view import deaf, pack_views
@@ -143,7 +143,11 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
     """Run a state to its end, with larger pools whenever they fill up; returns the last state."""
     order = None
     heard = policy.heard or deaf
-    if policy.blind and route_blindly(state, pack_views(views), policy.policy) == st.NO_FAULT:
+    if (
+        policy.blind
+        and len(state.outage) == 0
+        and route_blindly(state, pack_views(views), policy.policy) == st.NO_FAULT
+    ):
         order = np.argsort(state.req[:, st.REPLICA], kind="stable")
     while True:
         if order is None:
@@ -161,7 +165,10 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
             raise InputError(
                 f"router {policy.name!r} holds requests back for ever: no replica has anything left to do"
             )
-        if fault == st.FULL_TREE:
+        if fault == st.JOINED:
+            views = views_with_joined(views, state)
+            state.pool[st.FAULT] = st.NO_FAULT
+        elif fault == st.FULL_TREE:
             views = views_with_larger_trees(views)
             state.pool[st.FAULT] = st.NO_FAULT
         else:

@@ -347,6 +347,20 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Time of a step with these features, in floating point: the reference for `compiled`."""
         return max(piece.seconds(prefill_tok, pairs, decode_reqs, context_tok) for piece in self.pieces)
 
+    def slowed(self, factor: float) -> StepTime:
+        """The same step time, `factor` times as long: of a replica at 1 / `factor` of the speed."""
+        if factor == 1.0:
+            return self
+        pieces = (
+            msgspec.structs.replace(
+                piece,
+                **{field: factor * getattr(piece, field) for field in _COEFFICIENTS},
+                knots=tuple((tokens, factor * seconds) for tokens, seconds in piece.knots),
+            )
+            for piece in self.pieces
+        )
+        return StepTime(tuple(pieces))
+
     def compiled(
         self, *, step_tok: int = 32_768, step_seqs: int = 1_024, context_tok: int = 2**21
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from fastsim._jit import kernel
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.view import least
 from fastsim.rng import below
+
+
+@kernel
+def two_replicas(view):
+    """Two distinct random replicas, in the order drawn; the only one twice."""
+    replicas = view.load.shape[0]
+    if replicas == 1:
+        return 0, 0
+    first = below(view.rng, replicas)
+    second = below(view.rng, replicas - 1)
+    if second >= first:
+        second += 1
+    return first, second
 
 
 @router("random", blind=True)
@@ -33,13 +47,7 @@ def power_of_two(view, request):
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
-    replicas = view.load.shape[0]
-    if replicas == 1:
-        return 0
-    first = below(view.rng, replicas)
-    second = below(view.rng, replicas - 1)
-    if second >= first:
-        second += 1
+    first, second = two_replicas(view)
     return second if view.load[second] < view.load[first] else first
 
 

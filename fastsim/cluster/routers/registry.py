@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import kernel
+from fastsim.cluster.routers.tree import KEEP_ALL
 from fastsim.cluster.routers.view import HEARD, SIGNATURE
 from fastsim.errors import InputError, nearest
 from fastsim.workloads.params import check
@@ -21,6 +22,50 @@ NEEDS = ("work", "match", "matches", "metrics", "evictions")
 Room = int | Callable[[Any, Any], int]  # length of a policy's memory, or (parameters, Size) -> length
 
 ROUTERS: dict[str, Router] = {}
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a policy's memory may grow with.
+
+    Parameters
+    ----------
+    replicas, requests : int
+    runs : int
+        Shared runs of prompts, as its tree has them.
+    kv_blocks : int
+        Of a replica.
+    """
+
+    replicas: int
+    requests: int
+    runs: int
+    kv_blocks: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a router remembers having sent where; `fastsim.cluster.routers.tree` has the ways of forgetting.
+
+    Parameters
+    ----------
+    keep : int
+        KEEP_...
+    block_tok : int, optional
+        Tokens a block, by default the engine's.
+    capacity_blk : int
+        Blocks a list may hold.
+    ttl_s : float
+        Time to live, in seconds.
+    partial : bool
+        Whether the last, incomplete block of a prompt counts.
+    """
+
+    keep: int = KEEP_ALL
+    block_tok: int | None = None
+    capacity_blk: int = 0
+    ttl_s: float = 0.0
+    partial: bool = False
 
 
 def _number(hint: Any, value: Any) -> float:
@@ -131,9 +176,9 @@ def router(
         request's first token or end, and with "evictions" each change of a cache (`routers.view`).
     memory, real : int or callable, optional
         Room for the policy's own integers and floats, ``view.memory`` and ``view.real``; a callable gets the
-        parameters and a `fastsim.cluster.knowledge.Size`.
+        parameters and a `Size`.
     tree : callable, optional
-        ``tree(params, cluster)`` gives the `fastsim.cluster.knowledge.Tree` that the policy keeps.
+        ``tree(params, cluster)`` gives the `Tree` that the policy keeps.
 
     Raises
     ------

@@ -233,6 +233,11 @@ def _clear(view, key):
         return
     r = key - run * view.tree[REPLICAS]
     view.holds[run, r // BITS] &= ~(1 << (r % BITS))
+    some = 0
+    for word in range(view.holds.shape[1]):
+        some |= view.holds[run, word]
+    if some == 0:
+        view.first[run] = NONE  # the node is gone; who is sent a prompt through it next makes a new one
 
 
 # --- remembering --------------------------------------------------------------------------------------------

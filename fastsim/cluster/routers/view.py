@@ -96,6 +96,18 @@ def now_s(view):
 
 
 @kernel(inline="always")
+def in_ps(seconds):
+    """Seconds as whole picoseconds."""
+    return int(seconds * 1e12 + 0.5)
+
+
+@kernel(inline="always")
+def ticks(view, period_s):
+    """How often a timer with that period, at least 1 ps, has gone off since the start."""
+    return view.prompt[NOW_PS] // in_ps(period_s)
+
+
+@kernel(inline="always")
 def session(view):
     """Session of the request, -1 where unknown."""
     return view.prompt[SESSION]

@@ -1,0 +1,145 @@
+"""What happens to replicas from outside, as people say it: restarts, late joins, other speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from fastsim.cluster import _state as st
+from fastsim.cluster.step_time import StepTime
+from fastsim.errors import InputError
+from fastsim.workloads.params import check
+
+_PS_PER_S = 1e12
+_Instant = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+
+
+class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A replica restarts: its cache is gone, its requests start anew.
+
+    Attributes
+    ----------
+    replica : int
+    at_s : float
+        When, in seconds from the start.
+    down_s : float
+        Seconds until it serves again.
+    told_after_s : float
+        Seconds until routers that follow its cache learn that it is gone; 0 is at once. A periodic view
+        sees it at its next refresh, and a router's own memory of what it sent is never told.
+    """
+
+    replica: Annotated[int, msgspec.Meta(ge=0)]
+    at_s: _Instant
+    down_s: _Instant = 0.0
+    told_after_s: _Instant = 0.0
+
+
+def restarts_of(given: Sequence[Any] | None, replicas: int) -> tuple[Restart, ...]:
+    """Check restarts, given as tables or as `Restart`.
+
+    Raises
+    ------
+    InputError
+        If one has a wrong or unknown field, or names no replica.
+    """
+    made = []
+    for entry in given or ():
+        if not isinstance(entry, Restart):
+            if not isinstance(entry, Mapping):
+                raise InputError(f"cluster: restarts has {entry!r}; it must be tables of replica, at_s, ...")
+            entry = check(Restart, dict(entry), "cluster: restarts")
+        if entry.replica >= replicas:
+            raise InputError(
+                f"cluster: restarts: replica = {entry.replica} is not allowed; it must be below {replicas}"
+            )
+        made.append(entry)
+    return tuple(made)
+
+
+def joins_of(given: Sequence[float] | None, replicas: int) -> tuple[float, ...]:
+    """Check the instants at which the last replicas join; the others are there from the start.
+
+    Raises
+    ------
+    InputError
+        If there are not fewer than replicas, or one is no instant.
+    """
+    joins = _numbers("joins_s", given)
+    if len(joins) >= replicas:
+        raise InputError(
+            f"cluster: joins_s has {len(joins)} instants; it must have fewer than replicas ({replicas}), "
+            "as one at least is there from the start"
+        )
+    if any(not 0.0 <= at <= 1e6 for at in joins):
+        raise InputError(f"cluster: joins_s = {list(joins)} is not allowed; each must be from 0 to 1e6 s")
+    return tuple(sorted(joins))
+
+
+def speeds_of(given: Sequence[float] | None, replicas: int) -> tuple[float, ...]:
+    """Check the replicas' speeds, 1 being that of the step time.
+
+    Raises
+    ------
+    InputError
+        If there is not one a replica, or one is not positive.
+    """
+    speeds = _numbers("speeds", given)
+    if speeds and len(speeds) != replicas:
+        raise InputError(
+            f"cluster: speeds has {len(speeds)} numbers; it must have one a replica ({replicas})"
+        )
+    if any(not 1e-3 <= speed <= 1e3 for speed in speeds):
+        raise InputError(f"cluster: speeds = {list(speeds)} is not allowed; each must be from 0.001 to 1000")
+    return speeds
+
+
+def _numbers(name: str, given: Sequence[float] | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(value) for value in given or ())
+    except (TypeError, ValueError):
+        raise InputError(
+            f"cluster: {name} = {given!r} is not allowed; it must be a list of numbers"
+        ) from None
+
+
+def outage_rows(restarts: Sequence[Restart], joins: Sequence[float], replicas: int) -> np.ndarray:
+    """What happens, in the order of time, as ``State.outage`` has it."""
+    rows = [(round(at_s * _PS_PER_S), st.JOIN, replicas - len(joins) + k, 0) for k, at_s in enumerate(joins)]
+    for restart in restarts:
+        at_ps = round(restart.at_s * _PS_PER_S)
+        silently = restart.told_after_s > 0.0
+        kind = st.RESTART_SILENTLY if silently else st.RESTART
+        rows.append((at_ps, kind, restart.replica, round(restart.down_s * _PS_PER_S)))
+        if silently:
+            rows.append((at_ps + round(restart.told_after_s * _PS_PER_S), st.TOLD, restart.replica, 0))
+    return np.array(sorted(rows), np.int64).reshape(-1, 4)
+
+
+def compiled_steps(
+    steps: StepTime, speeds: Sequence[float], replicas: int, **largest: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The step times of all replicas as the kernels take them, and which pieces are whose.
+
+    Returns
+    -------
+    coef, knot_ptr, knots : int64[P, 9], int64[P + 1], int64[K, 3]
+    piece : int64[replicas, 2]
+        Pieces of each replica, from and to.
+    """
+    distinct = sorted(set(speeds), reverse=True) or [1.0]
+    tables = [steps.slowed(1.0 / speed).compiled(**largest) for speed in distinct]
+    pieces = len(tables[0][0])
+    knots = [table[2] for table in tables]
+    ptr = [table[1][:-1] + k * len(knots[0]) for k, table in enumerate(tables)]
+    of = np.array([distinct.index(speed) for speed in speeds] or [0] * replicas)
+    end = np.array([len(tables) * len(knots[0])])
+    return (
+        np.concatenate([table[0] for table in tables]),
+        np.concatenate([*ptr, end]).astype(np.int64),
+        np.concatenate(knots),
+        np.column_stack((of * pieces, (of + 1) * pieces)).astype(np.int64),
+    )
