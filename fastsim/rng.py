@@ -143,6 +143,12 @@ def mix64(x):
 
 
 @kernel(inline="always")
+def hash_bits(x, bits):
+    """Return the upper `bits` (1 to 63) of the mixed bits of an integer, as an int64 in [0, 2^bits)."""
+    return _i64(mix64(x) >> u64(64 - bits))
+
+
+@kernel(inline="always")
 def bits_at(key, index):
     """Return the 64 bits at place `index` of the counter stream `key`, such as ``stream(...)[0]``."""
     return mix64(u64(u64(key) + u64(u64(index + 1) * _GOLDEN)))
