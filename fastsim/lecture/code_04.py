@@ -1,8 +1,8 @@
 """The figures of the lecture's code 04 (which model for which module, a toy world) beside ours.
 
 The lecture does not give its worlds. Ours are those of `fastsim.selection.latent`, under which an independent
-reference run came near its figures; they are drawn many times here, and the lecture's figure is judged against
-the interval and the spread of runs of its own length: ten pools, or one seed.
+reference run came near its figures. They are drawn many times here, and a figure is judged against the
+interval and against the spread of runs of the lecture's length: ten pools, or one seed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _local_optimum(picked: dict[str, float], demos: dict[str, Array]) -> Iterato
             "M1", f"train accuracy {pair}, one seed", "", said, picked[f"train {pair}"], 2, HAND_PICKED
         )
         found = mean_interval(demos[f"train {pair}"])
-        spread = (demos[f"train {pair}"], f"single seeds with 100 questions")
+        spread = (demos[f"train {pair}"], "single seeds with 100 questions")
         yield figure("M1", f"train accuracy {pair}, over seeds", "", said, 2, found, spread, SEEDS)
     note = f"C+C keeps both greedy searchers; {SEEDS}"
     yield claim(

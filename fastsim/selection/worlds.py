@@ -108,8 +108,8 @@ class World:
 
         It assumes that a model can do its part in any module on exactly those questions that it answered
         right: a step works, a critic sees the mistake, a debater knows the right answer when it is offered,
-        a refiner mends. Wrong answers of one model are the same, those of two models differ. Generators are
-        then as they were measured; the others are an assumption, and no critic finds its own model's mistakes.
+        a refiner mends. Wrong answers of one model are the same, those of two models differ. Generators then
+        are as they were measured, the others are an assumption; no critic finds its own model's mistakes.
 
         Parameters
         ----------

@@ -37,7 +37,7 @@ class Diagnosed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Probability that the diagnoser is right, drawn afresh at every evaluation.
     budget_rule : str
         ``"paper"``: a round costs K evaluations, and one that would exceed the budget is not begun.
-        ``"repository"``: it counts K - 1, and goes on while the count is at most the budget less K - 1.
+        ``"repository"``: it costs K - 1, as if the present allocation were not run again.
     aggregate : str
         ``"votes"``: on how many questions a model is among the best. ``"mean"``: mean score.
     max_rounds : int
@@ -59,14 +59,11 @@ def llmselector(search: Search, params: Diagnosed) -> None:
 
 
 def _rounds(search: Search, params: Diagnosed, start: Allocation) -> None:
-    now, settled, counted = start, 0, 0
+    now, settled = start, 0
     search.move(now)
     for turn in range(params.max_rounds):
-        if not _another(search, params, counted):
-            return
         slot = turn % search.slots
         best = with_model(now, slot, _elect(search, params, now, slot))
-        counted += search.models - 1
         settled = settled + 1 if best == now else 0
         now = best
         search.move(now)
@@ -74,15 +71,8 @@ def _rounds(search: Search, params: Diagnosed, start: Allocation) -> None:
             return
 
 
-def _another(search: Search, params: Diagnosed, counted: int) -> bool:
-    """Whether the budget rule allows a round."""
-    if params.budget_rule == "repository":
-        return counted <= search.budget - (search.models - 1)
-    return search.fits(search.models)
-
-
 def _elect(search: Search, params: Diagnosed, now: Allocation, slot: int) -> int:
-    scores = np.array([_score(search, params, with_model(now, slot, k), slot) for k in range(search.models)])
+    scores = _scores(search, params, now, slot)
     worth = scores.mean(axis=1) if params.aggregate == "mean" else votes(scores) / search.questions
     worth = worth - search.handicap(slot)  # after the mean: inside a question's argmax it breaks all ties
     best = np.flatnonzero(worth >= worth.max() - 1e-12)
@@ -91,12 +81,13 @@ def _elect(search: Search, params: Diagnosed, now: Allocation, slot: int) -> int
     return int(best[0])
 
 
-def _score(search: Search, params: Diagnosed, allocation: Allocation, slot: int) -> Floats:
-    """Score of one allocation's slot on every question, float64[Q]."""
-    correct = search.evaluate(allocation).astype(np.float64)
+def _scores(search: Search, params: Diagnosed, now: Allocation, slot: int) -> Floats:
+    """Scores of all models at a slot on every question, float64[K, Q]."""
+    correct = search.evaluate_models(now, slot, again=params.budget_rule == "paper")
     if params.scoring == "repository":
-        return correct
-    return ~search.blamed(allocation, slot, params.diagnoser) + params.gamma * correct
+        return correct.astype(np.float64)
+    blameless = ~search.blamed_models(now, slot, params.diagnoser)
+    return blameless.astype(np.float64) + params.gamma * correct
 
 
 def votes(scores: Any) -> NDArray[np.int64]:

@@ -112,7 +112,7 @@ class Search:
         self.model_calls, self.diagnoses, self.money = 0, 0, 0.0
         self._answered = 0  # questions, over all evaluations
         self._kept: dict[Allocation, tuple[Bools, float, int, float]] = {}
-        self._blames: dict[tuple[Allocation, int], Bools] = {}
+        self._rows: dict[Allocation, tuple[Bools, Bools]] = {}
         self._calls = Costs.of_calls(world)
         self.dearest = float(costs.mean.max()) if costs else 0.0
 
@@ -168,19 +168,58 @@ class Search:
             return 0.0
         return self.penalty * self._on(self.costs, allocation, questions) / len(questions) / self.dearest
 
-    def blamed(self, allocation: Allocation, slot: int, accuracy: float, questions: Any = None) -> Bools:
+    def blamed(self, allocation: Allocation, slot: int, accuracy: float, questions: Any) -> Bools:
         """Ask the diagnoser whether a slot is to be blamed for the final answers of an evaluated allocation.
 
         It is right with probability `accuracy`, afresh at every question and every time; it never blames
         anybody for a right final answer, which takes no judgement.
         """
-        truth, wrong = self._to_blame(allocation, slot), ~self._outcome(allocation)[0]
-        if questions is not None:
-            truth, wrong = truth[questions], wrong[questions]
-        self.diagnoses += int(wrong.sum())
+        truth = self.world.to_blame(allocation, slot)[questions]
+        return self._judged(truth, ~self._outcome(allocation)[0][questions], accuracy)
+
+    def evaluate_models(self, now: Allocation, slot: int, *, again: bool = True) -> Bools:
+        """Run an allocation with every model at a slot, and charge for all, or for all but the present one.
+
+        Parameters
+        ----------
+        now : tuple of int
+        slot : int
+        again : bool
+            Whether the present allocation is run again.
+
+        Returns
+        -------
+        bool[K, Q]
+            Where the final answers are right.
+        """
+        tried = [self._outcome(each) for each in self._changed(now, slot) if again or each != now]
+        self.charge(len(tried), sum(each[2] for each in tried), sum(each[3] for each in tried))
+        return self._row(now, slot)[0]
+
+    def blamed_models(self, now: Allocation, slot: int, accuracy: float) -> Bools:
+        """As `blamed`, for every model at the slot and all questions: bool[K, Q]."""
+        correct, truth = self._row(now, slot)
+        return self._judged(truth, ~correct, accuracy)
+
+    def _judged(self, truth: Bools, wrong: Bools, accuracy: float) -> Bools:
+        self.diagnoses += int(np.count_nonzero(wrong))
         if accuracy >= 1.0:
             return truth
-        return (truth ^ (self.rng.random(len(truth)) >= accuracy)) & wrong
+        return (truth ^ (self.rng.random(truth.shape) >= accuracy)) & wrong
+
+    def _row(self, now: Allocation, slot: int) -> tuple[Bools, Bools]:
+        """Right answers and blame with every model at a slot, bool[K, Q]; kept."""
+        key = (*now[:slot], -1, *now[slot + 1 :])
+        found = self._rows.get(key)
+        if found is None:
+            changed = self._changed(now, slot)
+            correct = np.array([self._outcome(each)[0] for each in changed])
+            found = correct, np.array([self.world.to_blame(each, slot) for each in changed])
+            self._rows[key] = found
+        return found
+
+    def _changed(self, now: Allocation, slot: int) -> list[Allocation]:
+        return [(*now[:slot], k, *now[slot + 1 :]) for k in range(self.models)]
 
     def move(self, allocation: Allocation) -> None:
         """Tell where the search is now: the last place is the result."""
@@ -205,12 +244,6 @@ class Search:
             calls = round(self._calls.of(allocation) * self.questions)
             found = (self.world.correct(allocation), cost, calls, cost * self.questions)
             self._kept[allocation] = found
-        return found
-
-    def _to_blame(self, allocation: Allocation, slot: int) -> Bools:
-        found = self._blames.get((allocation, slot))
-        if found is None:
-            found = self._blames[allocation, slot] = self.world.to_blame(allocation, slot)
         return found
 
     def _on(self, costs: Costs, allocation: Allocation, questions: NDArray[Any]) -> float:
