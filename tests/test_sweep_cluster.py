@@ -57,7 +57,7 @@ def test_defaults_are_written_out():
     assert cell["router_params"] == {"theta": 0.5}
     assert cell["cluster"]["kv_tok"] == 219_089
     assert cell["workload"]["zipf"] == 1.1
-    assert cell["view"] == "live"
+    assert cell["view"] == "native"
 
 
 def test_one_table_of_router_parameters_serves_all_routers():
