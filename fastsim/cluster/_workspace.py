@@ -129,7 +129,7 @@ def new_state(
         mask=np.zeros((runs if track not in (st.TRACK_OFF, st.TRACK_TREE) else 0, 2 * words), np.int64),
         lazy=np.zeros(words, np.int64),
         seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
-        session=np.ascontiguousarray(workload.session),
+        session=_sessions(workload),
         owner=owner,
         news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
@@ -138,6 +138,17 @@ def new_state(
     )
     start_gauges(state)
     return state
+
+
+def _sessions(workload: Workload) -> np.ndarray:
+    """Sessions as given, but numbered anew where one is not below the requests: routers keep tables by it."""
+    given = np.ascontiguousarray(workload.session)
+    if given.max() < len(given):
+        return given
+    known = given >= 0
+    numbers = np.full(len(given), -1, np.int64)
+    numbers[known] = np.unique(given[known], return_inverse=True)[1]
+    return numbers
 
 
 def _levels(replicas: int, words: int) -> np.ndarray:
