@@ -186,6 +186,28 @@ def test_listings(tmp_path):
     assert {"long_documents", "mooncake"} <= {entry["name"] for entry in json.loads(out)}
 
 
+def test_workloads_measures_one_beside_table_1(tmp_path, shared_path):
+    code, out, err = fastsim(
+        "workloads", "video_qa", "--set", "preset=table_1", "--set", "requests=500", cwd=tmp_path
+    )
+    assert (code, err) == (0, "")
+    key = next(line for line in out.splitlines() if line.startswith("key portion in prompt"))
+    assert key.split()[-2:] == ["0.99", "0.002"]
+    code, out, _ = fastsim("workloads", "video_qa", "--json", "--seed", 3, cwd=tmp_path)
+    rows = {row["column"]: row for row in json.loads(out)}
+    made = fastsim_package.workloads.make("video_qa", seed=3)
+    assert rows["prompt_tok"]["mean"] == made.prompt_tok.mean()
+    assert rows["prompt_tok"]["table_1_mean"] == 9865
+    trace = shared_path("traces/inputs/fmt_mooncake_fast25.jsonl")
+    code, out, _ = fastsim("workloads", trace, cwd=tmp_path)
+    assert "Table 1" not in out
+    for wrong, message in (
+        (("video_q",), "fastsim: workload: 'video_q' is not known; did you mean 'video_qa'?\n"),
+        ((trace, "--set", "limits=3"), f"fastsim: trace {trace} has no 'limits'; did you mean 'limit'?\n"),
+    ):
+        assert fastsim("workloads", *wrong, cwd=tmp_path) == (cli.WRONG_INPUT, "", message)
+
+
 def test_replay_compares_all_routers_and_says_what_it_read(tmp_path, shared_path):
     trace = shared_path("traces/inputs/fmt_mooncake_fast25.jsonl")
     code, out, err = fastsim("replay", trace, "--replicas", 2, "--gpu", "h100", cwd=tmp_path)

@@ -24,8 +24,7 @@ TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
 
 
 @pytest.fixture
-def trace(tmp_path, monkeypatch):
-    monkeypatch.setenv("FASTSIM_CACHE_DIR", str(tmp_path / "cache"))
+def trace(tmp_path):
     path = tmp_path / "azure.csv"
     path.write_text(TRACE)
     return str(path)
