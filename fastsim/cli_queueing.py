@@ -196,7 +196,7 @@ def lecture(code: str, /, *, jobs: Whole | None = None, as_json: Json = False) -
     Parameters
     ----------
     code
-        Number of the code: 01 is classic load balancing.
+        Number of the code: 01 is classic load balancing, 04 which model for which module.
     jobs
         Threads, by default the number of cores.
     as_json

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastsim.errors import InputError, nearest
+from fastsim.report.queueing import TIME
 from fastsim.report.text import grid, number
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ def table(found: Sequence[Row]) -> str:
     """The figures with their verdicts, then why each verdict is what it is."""
     header = ["", "quantity", "lecture", "ours", "low", "high", "seeds", "verdict"]
     values = (
-        (row.id, row.quantity, row.lecture, row.ours, row.low, row.high, row.seeds, row.verdict)
+        (row.id, _with_unit(row), row.lecture, row.ours, row.low, row.high, row.seeds, row.verdict)
         for row in found
     )
     lines = [[number(value) for value in row] for row in values]
     notes = [f"{row.id} {row.quantity}: {row.note}" for row in found]
-    about = "low and high: 95 % interval over seeds; times in mean service times"
+    about = "low and high: 95 % interval over seeds"
+    about += f"; times in {TIME}" if any(row.unit == TIME for row in found) else ""
     return "\n".join([grid(header, lines, left=2), "", about, "", *notes])
+
+
+def _with_unit(row: Row) -> str:
+    return row.quantity if row.unit in ("", TIME) else f"{row.quantity} ({row.unit})"
