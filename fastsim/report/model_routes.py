@@ -18,9 +18,7 @@ LABELLED = 12  # single models that all get a name in the picture
 PER = {"$": 1000.0}  # dollars are given for so many questions
 
 AIQ = "AIQ: area under quality against cost, over the largest cost, the dial set in hindsight for all alike"
-SAVED = (
-    "saved: cost below the best single model's at its quality, likewise (-: never reached; ±?: not always)"
-)
+SAVED = "saved: cost below the best single model's at its quality, likewise (-: never; ± ?: not always)"
 TWO_MODELS = (
     "APGR: area under the performance gap recovered, over the share of strong calls; CPT(x): least share of "
     "strong calls that recovers x"
@@ -131,9 +129,7 @@ def picture(found: Comparison) -> Figure:
     figure.suptitle(f"{found.table}: model routers on {found.questions[1]:,} test questions")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
     level = next((line.quality[0].level for line in lines if line.quality[0]), 0.95)
-    note = (
-        f"bands: pointwise {100 * level:g} % bootstrap intervals of quality over questions; oracle: a bound"
-    )
+    note = f"bands: pointwise {100 * level:g} % bootstrap intervals of quality over questions"
     figure.text(0.005, 0.005, note, fontsize=7, color="0.4")
     return figure
 
@@ -152,12 +148,18 @@ def _draw(axes: Any, line: Line, factor: float, look: dict[str, Any]) -> None:
 
 
 def _draw_models(axes: Any, found: Comparison, factor: float) -> None:
+    from matplotlib.patheffects import withStroke
+
     known = [(name, cost, q) for name, (cost, q) in found.models.items() if cost and q]
     x, y = [factor * cost.value for _, cost, _ in known], [quality.value for _, _, quality in known]
     axes.plot(x, y, "x", color="0.3", markersize=7, linestyle="none", label="single models", zorder=5)
     if len(known) > LABELLED:
         return
+    clear = [withStroke(linewidth=2, foreground="white")]  # names stay legible on lines
     for at, (name, _, _) in enumerate(known):
         side, shift = ("right", -4) if x[at] > (min(x) * max(x)) ** 0.5 else ("left", 4)
         place = (x[at], y[at])
-        axes.annotate(name, place, (shift, -9), textcoords="offset points", fontsize=7, color="0.3", ha=side)
+        text = axes.annotate(
+            name, place, (shift, -9), textcoords="offset points", fontsize=7, ha=side, zorder=6
+        )
+        text.set_path_effects(clear)

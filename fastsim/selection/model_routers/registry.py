@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +142,8 @@ class FittedRouter:
         _check(self.entry, table)
         if table.models != self.models:
             raise InputError(f"{table.name}: its models are not those the router {self.entry.name} learnt")
-        return self.predict(table if self.entry.peeks else table.questions)
+        with _calm(self.entry):
+            return self.predict(table if self.entry.peeks else table.questions)
 
     def route(self, table: Outcomes, weight: float = 0.0) -> Routed:
         """Route a table's questions: one call each.
@@ -157,7 +159,8 @@ class FittedRouter:
 
     def choose(self, questions: Questions, weight: float = 0.0) -> Ints:
         """int64[n]: the model for each question, where no outcomes are known."""
-        return choose(self.predict(questions), self.mean_cost, weight)
+        with _calm(self.entry):
+            return choose(self.predict(questions), self.mean_cost, weight)
 
 
 def fit(
@@ -173,7 +176,19 @@ def fit(
     entry = get(name)
     spec = check(entry.params, dict(params or {}), f"model router {name}")
     _check(entry, train)
-    return FittedRouter(entry, train.models, train.costs.mean(axis=0), entry.fit(train, spec, seed))
+    with _calm(entry):
+        predict = entry.fit(train, spec, seed)
+    return FittedRouter(entry, train.models, train.costs.mean(axis=0), predict)
+
+
+def _calm(entry: ModelRouter) -> AbstractContextManager[Any]:
+    """One thread of BLAS for routers that learn: on matrices this small its threads mostly wait."""
+    if not entry.needs:
+        return nullcontext()
+    import sklearn.linear_model  # noqa: F401  first, for only libraries that are loaded can be limited
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
 
 
 def _check(entry: ModelRouter, table: Outcomes) -> None:
@@ -182,13 +197,14 @@ def _check(entry: ModelRouter, table: Outcomes) -> None:
         raise InputError(f"{table.name} holds no {lacking}, which model router {entry.name} needs")
 
 
-def choose(quality: Floats, mean_cost: Floats, weight: float) -> Ints:
-    """The model with the largest quality - weight x cost; of equals the cheapest, then the first.
+def choose(quality: Floats, cost: Floats, weight: float) -> Ints:
+    """The model with the largest quality - weight x cost; of equals the cheapest on average, then the first.
 
     Parameters
     ----------
     quality : float64[n, K]
-    mean_cost : float64[K]
+    cost : float64[K] or float64[n, K]
+        Of a call, as expected; for each question apart where a delay is added to the price, say.
     weight : float
         0 or more.
 
@@ -202,8 +218,8 @@ def choose(quality: Floats, mean_cost: Floats, weight: float) -> Ints:
     """
     if not weight >= 0.0:
         raise InputError(f"weight is {weight:g}; it must be 0 or more")
-    order = np.argsort(mean_cost, kind="stable")  # argmax takes the first of equals
-    return order[np.argmax((quality - weight * mean_cost)[:, order], axis=1)]
+    order = np.argsort(np.atleast_2d(cost).mean(axis=0), kind="stable")  # argmax takes the first of equals
+    return order[np.argmax((quality - weight * cost)[:, order], axis=1)]
 
 
 def weights(quality: Floats, mean_cost: Floats, points: int) -> Floats:
@@ -237,7 +253,9 @@ def weights(quality: Floats, mean_cost: Floats, points: int) -> Floats:
     cost = np.array([mean_cost[choose(quality, mean_cost, weight)].mean() for weight in grid])
     wanted = np.linspace(cost[0], cost[-1], points)
     nearest_to = np.abs(cost[None, :] - wanted[:, None]).argmin(axis=1)
-    return grid[np.unique(np.concatenate([[0], nearest_to, [len(grid) - 1]]))]
+    dial = grid[np.unique(np.concatenate([[0], nearest_to, [len(grid) - 1]]))]
+    dial[-1] *= 1.0 + 1e-9  # past break-even, whatever rounding says
+    return dial
 
 
 def nested_params(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
