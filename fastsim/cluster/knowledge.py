@@ -84,6 +84,7 @@ _NEEDS = {
     "matches": st.NEEDS_MATCHES,
     "metrics": st.NEEDS_METRICS,
     "evictions": 0,
+    "step_time": 0,
 }
 
 
@@ -184,7 +185,7 @@ def new_views(
     """Make the view of every router at time 0."""
     n, replicas = len(workload), len(state.load)
     tree = _tree(policy, params, workload, cluster, knowledge)
-    size = Size(replicas, n, len(tree["run_blk"]), cluster.kv_blocks)
+    size = Size(replicas, n, len(tree["run_blk"]), len(tree["path"]), cluster.kv_blocks)
     private = knowledge.loads != st.LIVE or knowledge.at_first_token
     shared = {
         "load": state.load.copy() if private else state.load,
@@ -192,7 +193,9 @@ def new_views(
         "work": np.zeros(replicas, np.int64),
         **{name: np.zeros(replicas, np.int64) for name in ("waiting", "running", "kv_used")},
         "kv_blocks": np.array([cluster.kv_blocks]),
+        "limits": np.array([cluster.batch_tok, cluster.seqs, cluster.block]),
         "params": policy.vector(params),
+        **_step_time(policy, workload, cluster),
     }
     views = []
     for k in range(knowledge.routers):
@@ -210,6 +213,7 @@ def new_views(
             "best": np.zeros(state.level.shape[1], np.int64),
             "memory": np.zeros(policy.room(policy.memory, params, size), np.int64),
             "real": np.zeros(policy.room(policy.real, params, size)),
+            "count": np.zeros((st.table_slots(policy.room(policy.count, params, size)), 2), np.int64),
             "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
         }
         views.append({**shared, **_copied(tree), **own})
@@ -242,6 +246,19 @@ def _whole(array: np.ndarray) -> np.ndarray:
     return array if array.base is None else array.base
 
 
+def _step_time(policy: Router, workload: Workload, cluster: Cluster) -> dict[str, np.ndarray]:
+    """The step time for policies that reckon with it; nothing for others."""
+    if "step_time" not in policy.needs:
+        return {
+            "step_coef": np.zeros((0, 9), np.int64),
+            "step_ptr": _NOTHING,
+            "step_knots": np.zeros((0, 3), np.int64),
+        }
+    longest_tok = int(workload.prompt_tok.max(initial=1))
+    coef, ptr, knots = cluster.steps.compiled(step_tok=longest_tok, context_tok=longest_tok)
+    return {"step_coef": coef, "step_ptr": ptr, "step_knots": knots}
+
+
 def _tree(
     policy: Router, params: Any, workload: Workload, cluster: Cluster, knowledge: Knowledge
 ) -> dict[str, np.ndarray]:
@@ -260,6 +277,7 @@ def _tree(
             **path,
             "tree": settings,
             "holds": np.zeros((0, words), np.int64),
+            "marks": np.zeros((0, words), np.int64),
             "first": _NOTHING,
             "entry": np.zeros((0, tr.N_ENTRY), np.int64),
             "where": np.zeros((0, 2), np.int64),
@@ -267,7 +285,9 @@ def _tree(
         }
     block = made.block_tok or cluster.block
     segments = cluster.engine == "lecture" and made.block_tok is None
-    ptr, path, run_blk, tail = tree_prompts(workload, block, segments=segments, partial=made.partial)
+    ptr, path, run_blk, tail = tree_prompts(
+        workload, block, segments=segments, partial=made.partial, answers=made.engine_runs
+    )
     settings[[tr.KEEP, tr.BLOCK_TOK, tr.RUNS]] = made.keep, block, len(run_blk)
     settings[[tr.REPLICAS, tr.CAPACITY_BLK, tr.TTL_PS]] = (
         replicas,
@@ -285,6 +305,7 @@ def _tree(
         "tail_blk": tail,
         "tree": settings,
         "holds": np.zeros((len(run_blk), words), np.int64),
+        "marks": np.zeros((len(run_blk) if made.marks else 0, words), np.int64),
         "first": np.full(len(run_blk), st.NONE, np.int64),
         "entry": np.zeros((entries, tr.N_ENTRY), np.int64),
         "where": np.zeros((st.table_slots(entries), 2), np.int64),
@@ -293,7 +314,7 @@ def _tree(
 
 
 _NOTHING = np.zeros(0, np.int64)
-_CHANGING = ("tree", "holds", "first", "entry", "where", "list")
+_CHANGING = ("tree", "holds", "marks", "first", "entry", "where", "list")
 
 
 def _copied(tree: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -97,7 +97,7 @@ def compile_prompts(
     if segments:
         ptr, symbols = _leading(workload.symbol_ptr, workload.symbols, workload.shared_symbols)
     else:
-        ptr, symbols = _with_answers(workload)
+        ptr, symbols = _with_answers(workload) if answers else (workload.symbol_ptr, workload.symbols)
     n = len(ptr) - 1
     node, end, known = build_trie(ptr, symbols, workload.symbol_tok, segments=segments)
     path_len = np.zeros(n, np.int64)
@@ -138,7 +138,12 @@ def build_trie(
 
 
 def tree_prompts(
-    workload: Workload, block_tok: int, *, segments: bool = False, partial: bool = False
+    workload: Workload,
+    block_tok: int,
+    *,
+    segments: bool = False,
+    partial: bool = False,
+    answers: bool = False,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The prompts as a router's tree has them: every prompt ends with a run.
 
@@ -149,17 +154,27 @@ def tree_prompts(
         As for `compile_prompts`.
     partial : bool, optional
         Count a prompt's last, incomplete block.
+    answers : bool, optional
+        Number the runs as `compile_prompts` does for the engine. The run in which a prompt ends may then go
+        on with its answer; runs of the answer alone are left out.
 
     Returns
     -------
     path_ptr, path, run_blk, tail_blk : int64[n + 1], int64[m], int64[runs], int64[n]
         As in `Prompts`, and the blocks of each prompt after its runs.
     """
-    made = compile_prompts(workload, block_tok, segments=segments, answers=False)
-    on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[made.path])))
+    made = compile_prompts(workload, block_tok, segments=segments, answers=answers)
+    ptr, path = made.path_ptr, made.path
     blocks = -(-workload.prompt_tok // block_tok) if partial else workload.prompt_tok // block_tok
-    tail = np.maximum(blocks - (on_path[made.path_ptr[1:]] - on_path[made.path_ptr[:-1]]), 0)
-    return made.path_ptr, made.path, made.run_blk, tail
+    on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[path])))
+    if answers:
+        lengths = np.diff(ptr)
+        inside = on_path[:-1] - np.repeat(on_path[ptr[:-1]], lengths) < np.repeat(blocks, lengths)
+        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(inside)))[ptr]
+        path = path[inside]
+        on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[path])))
+    tail = np.maximum(blocks - (on_path[ptr[1:]] - on_path[ptr[:-1]]), 0)
+    return ptr, path, made.run_blk, tail
 
 
 def _leading(ptr: Ints, symbols: Ints, count: Ints) -> tuple[Ints, Ints]:

@@ -18,7 +18,7 @@ from fastsim.errors import InputError, nearest
 from fastsim.workloads.params import check
 
 # What a view can hold beside the loads, if a policy asks for it.
-NEEDS = ("work", "match", "matches", "metrics", "evictions")
+NEEDS = ("work", "match", "matches", "metrics", "evictions", "step_time")
 Room = int | Callable[[Any, Any], int]  # length of a policy's memory, or (parameters, Size) -> length
 
 ROUTERS: dict[str, Router] = {}
@@ -33,6 +33,8 @@ class Size:
     replicas, requests : int
     runs : int
         Shared runs of prompts, as its tree has them.
+    path : int
+        Runs of all prompts, counted as often as a prompt has them.
     kv_blocks : int
         Of a replica.
     """
@@ -40,6 +42,7 @@ class Size:
     replicas: int
     requests: int
     runs: int
+    path: int
     kv_blocks: int
 
 
@@ -59,6 +62,11 @@ class Tree:
         Time to live, in seconds.
     partial : bool
         Whether the last, incomplete block of a prompt counts.
+    engine_runs : bool
+        Whether its runs are those of the engine's caches, so that reports of caches can name them: answers
+        then count with the run in which a prompt ends. For blocks of the engine's size.
+    marks : bool
+        Whether the policy marks runs by replica itself, in ``view.marks``.
     """
 
     keep: int = KEEP_ALL
@@ -66,6 +74,8 @@ class Tree:
     capacity_blk: int = 0
     ttl_s: float = 0.0
     partial: bool = False
+    engine_runs: bool = False
+    marks: bool = False
 
 
 def _number(hint: Any, value: Any) -> float:
@@ -99,8 +109,8 @@ class Router:
         How its system sees loads: the native view.
     heard : callable, optional
         ``heard(view, kind, what, replica, value)``, called with every report that reaches the router.
-    memory, real : int or callable
-        Lengths of ``view.memory`` and ``view.real``.
+    memory, real, count : int or callable
+        Lengths of ``view.memory`` and ``view.real``, entries of ``view.count``.
     tree : callable, optional
         ``tree(params, cluster) -> Tree``: what it remembers having sent where.
     """
@@ -117,6 +127,7 @@ class Router:
     memory: Room = 8
     real: Room = 0
     tree: Callable[[Any, Any], Any] | None = None
+    count: Room = 0
 
     def spec(self, given: Mapping[str, Any] | None) -> Any:
         """The parameters, checked, with defaults filled in.
@@ -151,6 +162,7 @@ def router(
     memory: Room = 8,
     real: Room = 0,
     tree: Callable[[Any, Any], Any] | None = None,
+    count: Room = 0,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a policy: the decorator that makes a function of the view a router.
 
@@ -161,7 +173,8 @@ def router(
     needs : iterable of str, optional
         "work" for ``view.work``; "match" for `match_tok`, `match_share` and `nearest` of
         `fastsim.cluster.routers.view`; "matches" for ``view.match``; "metrics" for ``view.waiting``,
-        ``view.running`` and ``view.kv_used``; "evictions" to hear of changes of caches.
+        ``view.running`` and ``view.kv_used``; "evictions" to hear of changes of caches; "step_time" for the
+        time a step takes.
     params : msgspec.Struct type, optional
         Typed parameters with defaults; ``view.params`` holds them as floats, in order. A ``scrape_s`` is the
         period at which the native view reads the engines' metrics.
@@ -205,7 +218,19 @@ def router(
         doc = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         listener = kernel(signature=HEARD)(heard) if heard is not None else None
         ROUTERS[name] = Router(
-            name, policy, frozenset(needs), params, blind, doc, source, view, listener, memory, real, tree
+            name,
+            policy,
+            frozenset(needs),
+            params,
+            blind,
+            doc,
+            source,
+            view,
+            listener,
+            memory,
+            real,
+            tree,
+            count,
         )
         return policy
 

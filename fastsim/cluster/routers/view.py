@@ -8,6 +8,7 @@ alike is the same array in each.
 from __future__ import annotations
 
 from fastsim._jit import define, kernel, pointers, struct
+from fastsim.cluster._state import BITS
 
 _FIELDS = {
     "load": "int64[::1]",  # [replicas], requests in flight
@@ -18,11 +19,13 @@ _FIELDS = {
     "running": "int64[::1]",  # [replicas], requests in the engine's batch
     "kv_used": "int64[::1]",  # [replicas], KV blocks that requests hold
     "kv_blocks": "int64[::1]",  # [1], KV blocks of a replica
+    "limits": "int64[::1]",  # [3], of a replica: tokens and requests a step, tokens a KV block
     "prompt": "int64[::1]",  # [N_PROMPT], of the request, columns below
     "best": "int64[::1]",  # [words], scratch of the match
     "params": "float64[::1]",  # the policy's parameters, in the order of its spec
     "memory": "int64[::1]",  # the policy's own, all 0 at the start, as long as it asked for
     "real": "float64[::1]",  # the policy's own, likewise
+    "count": "int64[:, 2]",  # the policy's own hash table (`_table`), of as many entries as it asked for
     "score": "float64[::1]",  # [replicas], what the policy made of each, for `fastsim explain`
     "rng": "uint64[::1]",  # [4], the routing stream
     # What the router remembers having sent where (tree.py). Its prompts are in blocks of its own size:
@@ -32,10 +35,15 @@ _FIELDS = {
     "tail_blk": "int64[::1]",  # [requests], blocks after the runs, which no other prompt has
     "tree": "int64[::1]",  # [N_TREE], settings and counters
     "holds": "int64[:, ::1]",  # [runs, words], replicas that were sent a run and not forgotten
+    "marks": "int64[:, ::1]",  # [runs, words], the policy's own masks; only if its tree has marks
     "first": "int64[::1]",  # [runs], replica that was sent a run first, -1 if none
     "entry": "int64[:, 8]",  # [entries, 8], what may be forgotten, in lists by age
     "where": "int64[:, 2]",  # [slots, 2], key + 1 -> entry
     "list": "int64[:, 4]",  # [replicas or 1, 4], oldest and newest entry, blocks, entries
+    # The step time of a replica of speed 1, as `_step_time.step_fs` takes it; needs "step_time":
+    "step_coef": "int64[:, ::1]",
+    "step_ptr": "int64[::1]",
+    "step_knots": "int64[:, ::1]",
 }
 FIELDS = tuple(_FIELDS)
 View = struct("RouterView", _FIELDS)
@@ -44,6 +52,8 @@ HEARD = "int64(RouterView, int64, int64, int64, int64)"
 define("Route", f"FunctionType({SIGNATURE})")
 define("Heard", f"FunctionType({HEARD})")
 pack_views, view_at = pointers(View)
+
+BATCH_TOK, MAX_SEQS, BLOCK_TOK = 0, 1, 2  # View.limits
 
 # View.prompt
 MATCH_TOK, PROMPT_TOK, NEAREST, NOW_PS, SESSION, OUTPUT_TOK = 0, 1, 2, 3, 4, 5
@@ -105,6 +115,17 @@ def in_ps(seconds):
 def ticks(view, period_s):
     """How often a timer with that period, at least 1 ps, has gone off since the start."""
     return view.prompt[NOW_PS] // in_ps(period_s)
+
+
+@kernel(inline="always")
+def most_replicas(view):
+    """Replicas that a memory has room for with `replica_room`, however many have joined by now."""
+    return view.best.shape[0] * BITS
+
+
+def replica_room(replicas: int) -> int:
+    """Entries of a memory for all replicas, rounded up to what `most_replicas` says."""
+    return -(-replicas // BITS) * BITS
 
 
 @kernel(inline="always")
