@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
+from fastsim.cluster.routers.ranges import NotNegative, Share
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.view import least, match_share, nearest, smallest_and_largest
-
-Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,9 @@ A ring is made at its first use, and anew when replicas join, in ``view.memory[:
 from __future__ import annotations
 
 from fastsim._jit import kernel
+from fastsim.cluster.routers.registry import Tree
 from fastsim.cluster.routers.sort import sort
+from fastsim.cluster.routers.tree import KEEP_ALL
 from fastsim.cluster.routers.view import session
 from fastsim.rng import hash_bits
 
@@ -82,9 +84,14 @@ def session_key(view, request):
     return 2 * known + 1 if known >= 0 else 2 * request
 
 
+def unkept_tree(params: object, cluster: object) -> Tree:
+    """A tree by which prompts are told apart, token by token, and nothing is remembered."""
+    return Tree(KEEP_ALL, block_tok=1)
+
+
 @kernel
 def prefix_key(view, request, tokens):
-    """Key of the prompt's first tokens, or of all if it is shorter; needs a tree with blocks of one token.
+    """Key of the prompt's first tokens, or of all if it is shorter; needs `unkept_tree`.
 
     Prompts have the same first tokens exactly if they have the run in common on which those end.
     """
