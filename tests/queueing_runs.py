@@ -10,6 +10,7 @@ from fastsim.queueing import blind
 from fastsim.queueing.run import Run
 from fastsim.queueing.spec import make_spec
 from fastsim.rng import stream
+from tests.twins.queueing_general import General, Question
 from tests.twins.rng import Xoshiro
 
 SEED = 20_260
@@ -62,3 +63,47 @@ def assert_same(spec, replicate: int, n: int, theirs) -> None:
     assert targets == [j for j, _, _ in theirs]
     same_bits(waits, [wait for _, wait, _ in theirs])
     same_bits(services, [service for _, _, service in theirs])
+
+
+RULES = {
+    "jsq": ("full", "count"),
+    "jsq_d": ("sample", "count"),
+    "lwl": ("full", "work"),
+    "lwl_d": ("sample", "work"),
+    "sed": ("full", "delay"),
+    "sed_d": ("sample", "delay"),
+    "jiq": ("idle", "count"),
+}
+
+
+def assert_same_general(
+    spec, replicate: int, rule: str, score: str, parts=(50, 100), targets: list[int] | None = None
+) -> None:
+    """Requests through the general kernels, in parts, and through the twin; `targets` where rule is given."""
+    at, sizes, who = drawn(spec, replicate, sum(parts))
+    asked = Question(
+        (1.0 / spec.speeds).tolist(),
+        spec.discipline == "ps",
+        rule,
+        score,
+        spec.update,
+        spec.age,
+        spec.period,
+        spec.d,
+        spec.replacement,
+        spec.memory,
+        spec.add_own,
+        spec.dispatchers,
+    )
+    plain = General(asked, twin_stream(replicate, "routing"), twin_stream(replicate, "updates"))
+    theirs = plain.serve(at, sizes, who, targets)
+    run, served, done = Run(spec, SEED, replicate), [], []
+    for part in parts:
+        for now in run.stretches(part):
+            served += zip(now.target.tolist(), now.wait.tolist(), now.work.tolist(), strict=True)
+            if spec.discipline == "ps":
+                done += zip(*(a.tolist() for a in run.departed()), strict=True)
+    assert [s[0] for s in served] == [t[0] for t in theirs]
+    same_bits([s[1:] for s in served], [t[1:] for t in theirs])
+    assert [p[0] for p in done] == [t[0] for t in plain.done]
+    same_bits([p[1:] for p in done], [t[1:] for t in plain.done])

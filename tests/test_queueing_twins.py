@@ -14,9 +14,11 @@ from fastsim.queueing import station as stations
 from fastsim.queueing.run import Run
 from fastsim.queueing.spec import make_spec
 from tests.queueing_runs import (
+    RULES,
     SEED,
     SIZES,
     assert_same,
+    assert_same_general,
     drawn,
     ours,
     question,
@@ -82,15 +84,6 @@ def test_blind(servers, load, size, uneven, replicate, name) -> None:
     same_bits(services, [service for _, _, service in theirs])
 
 
-RULES = {
-    "jsq": ("full", "count"),
-    "jsq_d": ("sample", "count"),
-    "lwl": ("full", "work"),
-    "lwl_d": ("sample", "work"),
-    "sed": ("full", "delay"),
-    "sed_d": ("sample", "delay"),
-    "jiq": ("idle", "count"),
-}
 # those of `live` have twins of their own above
 FAST = {("fcfs", "jsq", False), ("fcfs", "jsq_d", False), ("fcfs", "lwl", False)}
 
@@ -155,37 +148,6 @@ def test_general(
         dispatchers=dispatchers,
     )
     assert_same_general(spec, replicate, rule, score)
-
-
-def assert_same_general(spec, replicate: int, rule: str, score: str, parts=(50, 100)) -> None:
-    """Requests through the general kernels, in parts, and through the twin."""
-    at, sizes, who = drawn(spec, replicate, sum(parts))
-    asked = Question(
-        (1.0 / spec.speeds).tolist(),
-        spec.discipline == "ps",
-        rule,
-        score,
-        spec.update,
-        spec.age,
-        spec.period,
-        spec.d,
-        spec.replacement,
-        spec.memory,
-        spec.add_own,
-        spec.dispatchers,
-    )
-    plain = General(asked, twin_stream(replicate, "routing"), twin_stream(replicate, "updates"))
-    theirs = plain.serve(at, sizes, who)
-    run, served, done = Run(spec, SEED, replicate), [], []
-    for part in parts:
-        for now in run.stretches(part):
-            served += zip(now.target.tolist(), now.wait.tolist(), now.work.tolist(), strict=True)
-            if spec.discipline == "ps":
-                done += zip(*(a.tolist() for a in run.departed()), strict=True)
-    assert [s[0] for s in served] == [t[0] for t in theirs]
-    same_bits([s[1:] for s in served], [t[1:] for t in theirs])
-    assert [p[0] for p in done] == [t[0] for t in plain.done]
-    same_bits([p[1:] for p in done], [t[1:] for t in plain.done])
 
 
 LATTICE = np.sort(np.random.default_rng(SEED).integers(0, 60, 400)) / 2.0

@@ -49,6 +49,8 @@ class Run:
         self._memory = spec.arrivals.memory()
         n = spec.servers
         self._servers = Servers(1.0 / spec.speeds, np.zeros(n), np.zeros(n, np.int64))
+        self._free = self._servers.free  # when each server will have done all work given so far
+        self._given = 0.0  # time of service given to servers so far
         floats, ints = np.zeros(STRETCH), np.zeros(STRETCH, np.int64)
         self._arrays = (floats, floats.copy(), ints, ints.copy(), floats.copy())
         self._requests = Requests(*self._arrays)
@@ -81,10 +83,15 @@ class Run:
             if self.spec.dispatchers > 1:
                 blind.random_targets(self._streams["dispatchers"], now.dispatcher, self.spec.dispatchers)
             self._serve(now)
+            self._given += float(now.work.sum())
             self.clock = float(now.at[-1])
             if self._watched and self._station is None:
                 self._watch(now)
             yield now
+
+    def busy_time(self) -> float:
+        """Time that all servers together have been busy up to the last arrival: work given less backlog."""
+        return self._given - float(np.maximum(self._free - self.clock, 0.0).sum())
 
     def departed(self) -> tuple[NDArray[np.int64], Array, Array]:
         """Serial numbers, delays and times of service of the departures of the last stretch (PS)."""
@@ -122,6 +129,7 @@ class Run:
                 return self._plan_shortest_of_d()
             if name in ("lwl", "central_queue"):
                 key, who = _tournament(spec.servers)
+                self._free = key[key.size // 2 :][: spec.servers]
                 return lambda now: live.least_work(now, servers, key, who)
         return self._plan_general(None)
 
@@ -328,36 +336,45 @@ def run_once(
     run = Run(spec, seed, replicate, look_every)
     tally = _Tally(keep_samples)
     measure = _measure_sharing if spec.discipline == "ps" else _measure_fcfs
-    start, end = measure(run, tally, warmup, requests)
-    unfinished = requests - tally.count
-    return _result(spec, run, tally, end - start, requests, ps, unfinished)
+    window = measure(run, tally, warmup, requests)
+    return _result(spec, window, tally, requests, ps)
 
 
-def _measure_fcfs(run: Run, tally: _Tally, warmup: int, requests: int) -> tuple[float, float]:
-    for _ in run.stretches(warmup):
-        pass
-    start = run.clock
+@dataclass(frozen=True)
+class _Window:
+    """How long the measured requests took to arrive, and how servers fared meanwhile."""
+
+    span: float
+    busy_time: float
+    lengths: NDArray[np.int64]
+
+
+def _window(run: Run, requests: int, each: Callable[[Any], None]) -> _Window:
+    """Serve the requests to be measured, telling `each` every stretch of them."""
+    start, busy = run.clock, run.busy_time()
     run.forget_lengths()
     for now in run.stretches(requests):
-        tally.add(now.wait, now.work)
-    return start, run.clock
+        each(now)
+    return _Window(run.clock - start, run.busy_time() - busy, run.lengths.copy())
 
 
-def _measure_sharing(run: Run, tally: _Tally, warmup: int, requests: int) -> tuple[float, float]:
+def _measure_fcfs(run: Run, tally: _Tally, warmup: int, requests: int) -> _Window:
+    for _ in run.stretches(warmup):
+        pass
+    return _window(run, requests, lambda now: tally.add(now.wait, now.work))
+
+
+def _measure_sharing(run: Run, tally: _Tally, warmup: int, requests: int) -> _Window:
     """Run on until all that is to be measured has left, as what is left behind is not typical."""
 
-    def note() -> None:
+    def note(_: Any = None) -> None:
         serial, delay, need = run.departed()
         wanted = (serial >= warmup) & (serial < warmup + requests)
         tally.add(delay[wanted], need[wanted])
 
     for _ in run.stretches(warmup):
         note()
-    start = run.clock
-    run.forget_lengths()
-    for _ in run.stretches(requests):
-        note()
-    end = run.clock
+    window = _window(run, requests, note)
     patience = requests if run.spec.stable and run.spec.arrivals.count is None else 0
     while tally.count < requests and patience > 0:
         for _ in run.stretches(min(STRETCH, patience)):
@@ -365,27 +382,25 @@ def _measure_sharing(run: Run, tally: _Tally, warmup: int, requests: int) -> tup
         patience -= STRETCH
     while tally.count < requests and run.spec.stable and run.let_one_go():
         note()
-    return start, end
+    return window
 
 
 def _result(
     spec: QueueSpec,
-    run: Run,
+    window: _Window,
     tally: _Tally,
-    span: float,
     requests: int,
     ps: Sequence[float],
-    unfinished: int,
 ) -> RunResult:
     n = max(1, tally.count)
     wait_mean, service_mean, at_once = (tally.sums / n).tolist()
+    span, seen = window.span, window.lengths
     rate = requests / span if span > 0.0 else math.nan
     samples = np.concatenate(tally.kept) if tally.keep else None
     if samples is None:
         response = dict(zip(ps, spread_quantiles(tally.responses, ps), strict=True))
     else:
         response = dict(zip(ps, quantiles(samples, ps).tolist(), strict=True))
-    seen = run.lengths
     last = int(np.flatnonzero(seen)[-1]) + 1 if seen.any() else 0
     return RunResult(
         values={
@@ -393,7 +408,7 @@ def _result(
             "wait_mean": wait_mean,
             "no_wait": at_once,
             "queue_length": rate * (wait_mean + service_mean) / spec.servers,  # Little's law
-            "idle": 1.0 - rate * service_mean / spec.servers,
+            "idle": 1.0 - window.busy_time / (span * spec.servers) if span > 0.0 else math.nan,
             "service_mean": service_mean,
             "rate": rate,
         },
@@ -401,5 +416,5 @@ def _result(
         wait=dict(zip(ps, spread_quantiles(tally.waits, ps), strict=True)),
         lengths=seen[:last] / max(1, int(seen.sum())),
         samples=samples,
-        unfinished=unfinished,
+        unfinished=requests - tally.count,
     )

@@ -163,6 +163,39 @@ def given_targets(targets: Sequence[int], at: Floats, sizes: Floats, pace: Float
     return [(j, *servers.serve(j, t, x)) for j, t, x in zip(targets, at, sizes, strict=True)]
 
 
+def weighted_targets(rng: Xoshiro, n: int, keep: Floats, alias: list[int]) -> list[int]:
+    found = []
+    for _ in range(n):
+        j = rng.below(len(keep))
+        found.append(j if rng.uniform() < keep[j] else alias[j])
+    return found
+
+
+def turns(dispatcher: Sequence[int], servers: int) -> list[int]:
+    """Each dispatcher goes round the servers by itself."""
+    return [dispatcher[:i].count(k) % servers for i, k in enumerate(dispatcher)]
+
+
+def intervals(sizes: Floats, cutoffs: Floats) -> list[int]:
+    """How many cutoffs lie below each size."""
+    return [sum(cutoff < size for cutoff in cutoffs) for size in sizes]
+
+
+def collected(waits: Floats, services: Floats) -> tuple[float, float, int]:
+    """Sums of waits and services, four side by side from one end to the other, and how many did not wait."""
+    whole = len(waits) // 4 * 4
+
+    def side_by_side(values: Floats) -> float:
+        lanes = [0.0] * 4
+        for i, value in enumerate(values[:whole]):
+            lanes[i % 4] += value
+        for value in values[whole:]:
+            lanes[0] += value
+        return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+
+    return side_by_side(waits), side_by_side(services), waits.count(0.0)
+
+
 def shortest_queue(rng: Xoshiro, at: Floats, sizes: Floats, pace: Floats) -> Served:
     """Servers by length, each length's in the order of the index: up from the end, down from the front."""
     servers = Fcfs(pace)
