@@ -33,6 +33,8 @@ def cluster_of(case: Mapping[str, Any], **changes: Any) -> Cluster:
         "max_batch_tok": engine["max_num_batched_tokens"],
         "max_seqs": engine["max_num_seqs"],
         "watermark": engine.get("watermark", 0.0),
+        "order": engine.get("order", "fcfs"),
+        "order_params": engine.get("order_params"),
     }
     return Cluster(**{**settings, **changes})
 

@@ -94,6 +94,44 @@ def test_more_replicas_than_a_mask_has_bits(engine):
     assert failures(crowd(seed, engine) for seed in range(60)) == []
 
 
+def rush(seed: int, engine: str) -> dict:
+    """A queue that hardly ends: bursts of questions about a few documents, orders that follow the cache."""
+    case = make_case(seed, engine)
+    rng = random.Random(f"rush-{engine}-{seed}")
+    tokens = dict(case["segments"])
+
+    def segment(longest: int) -> int:
+        tokens[str(len(tokens) + 1)] = rng.randint(1, longest)
+        return len(tokens)
+
+    documents = [[segment(8), segment(90)] for _ in range(rng.randint(2, 8))]
+    rows, at_s = [], 0.0
+    while len(rows) < 50:
+        for _ in range(rng.randint(1, 30)):
+            path = [*rng.choice(documents), segment(20)]
+            rows.append({"arrival_s": at_s, "path": path, "output_tokens": rng.randint(1, 60), "shared": 2})
+        at_s += rng.choice([1e-12, 0.001, 0.005, 0.04])
+    settings = dict(case["engine"])
+    settings["num_blocks"] = int(rng.choice([1.1, 1.5, 3.0]) * 180) // settings["block_size"] + 4
+    settings["max_num_batched_tokens"] = settings["max_num_seqs"] + rng.choice([30, 150, 600])
+    settings["order"] = rng.choice(["longest_prefix", "priority_groups", "priority_groups_cycling"])
+    settings["order_params"] = {}
+    if settings["order"] == "longest_prefix" and rng.random() < 0.5:
+        settings["order_params"] = {"check_tok": rng.choice([-1, 32, 100]), "share_tok": rng.choice([5, 32])}
+    return {**case, "segments": tokens, "requests": rows, "engine": settings, "replicas": rng.choice([1, 2])}
+
+
+@small
+@every_engine
+def test_long_queues(engine):
+    assert failures(rush(seed, engine) for seed in range(20)) == []
+
+
+@every_engine
+def test_many_long_queues(engine):
+    assert failures(rush(seed, engine) for seed in range(20, 200)) == []
+
+
 def marathon(seed: int) -> dict:
     """Answers of thousands of tokens: runs of decode steps that cross everything a run can cross."""
     case = make_case(seed)

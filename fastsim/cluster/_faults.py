@@ -13,6 +13,7 @@ from fastsim.cluster._index import coverage, note
 from fastsim.cluster._kv import drop_holds, evict_all
 from fastsim.cluster._news import tell
 from fastsim.cluster._queues import prepend_waiting, remove_running
+from fastsim.cluster._running import resume_paused
 from fastsim.cluster._state import (
     ALPHA,
     BETA,
@@ -30,6 +31,7 @@ from fastsim.cluster._state import (
     NEWS,
     NEWS_CACHES,
     NONE,
+    PAUSED,
     PREEMPTED,
     PREFILLING,
     PROMPT,
@@ -97,6 +99,8 @@ def _put_back(s, r):
     """Put all running requests back into the queue, in their order, with nothing computed."""
     rep = s.rep
     req = s.req
+    if rep[r, PAUSED] != NONE:
+        resume_paused(s, r)
     prefilling = rep[r, PREFILLING] != NONE
     i = rep[r, RUN_LAST]
     while i != NONE:

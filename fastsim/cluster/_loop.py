@@ -62,7 +62,9 @@ from fastsim.cluster._state import (
     PERIODIC,
     PROMPT,
     PS,
+    QUEUE,
     QUEUE_NEXT,
+    RANKING,
     REFRESHED,
     REPLICA,
     RESTART_SILENTLY,
@@ -74,6 +76,7 @@ from fastsim.cluster._state import (
     TOLD,
     TRACK,
     TRACK_TREE,
+    WAIT_FIRST,
 )
 from fastsim.cluster.routers.tree import remember, tree_has_room
 from fastsim.cluster.routers.view import (
@@ -116,8 +119,9 @@ def _arrive(s, r, i, now):
     """Put request i into the queue of replica r."""
     rep = s.rep
     s.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT] - 1
-    admissible = rep[r, N_WAITING] == 0 and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
     append_waiting(s, r, i)
+    may_be_next = rep[r, WAIT_FIRST] == i or s.cfg[QUEUE] >= RANKING
+    admissible = may_be_next and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]
     if s.key[r] == NEVER:
         if rep[r, PS] < now:
             rep[r, PS] = now

@@ -39,19 +39,25 @@ AT_FIRST = 17  # a router counts a request from its first token on
 ROUTERS = 18  # routers that share the traffic
 ACTIVE = 19  # replicas that have joined
 KV_BLOCKS = 20  # of a replica
-N_CFG = 24
+QUEUE = 24  # how waiting requests are ordered, values below
+QUEUE_A, QUEUE_B, QUEUE_C = 25, 26, 27  # the order's parameters, as its spec lists them
+VICTIM = 28  # preempt by rank and arrival rather than the last to be admitted
+N_CFG = 32
 
 NEEDS_WORK, NEEDS_MATCH, NEEDS_MATCHES, NEEDS_METRICS = 1, 2, 4, 8  # bits of NEEDS
 TRACK_OFF, TRACK_LIVE, TRACK_PERIODIC, TRACK_DELAYED, TRACK_TREE = 0, 1, 2, 3, 4  # values of TRACK
 LIVE, OWN, PERIODIC, DELAYED = 0, 1, 2, 3  # values of LOAD_VIEW and METRICS_VIEW
 NEWS_SENT, NEWS_REQUESTS, NEWS_CACHES, NEWS_GAUGES = 1, 2, 4, 8  # bits of NEWS
+# Values of QUEUE: as they come, by ranks given (a heap), by ranks that the cache gives (RANKING and above)
+FCFS, BY_RANK, LONGEST_PREFIX, PRIORITY_GROUPS, CYCLING_GROUPS = 0, 1, 2, 3, 4
+RANKING = LONGEST_PREFIX
 
 # State.req: a row is three cache lines, and the first has all that finishing a request needs
 PROMPT, OUTPUT = 0, 1  # given, tokens
 SHARED = 2  # given, blocks on runs that other requests share
 OWN_FROM = 3  # blocks from here on are its own and in no extent
 HOLDS = 4  # head of its list of holds, deepest first
-QUEUE_NEXT, QUEUE_PREV = 5, 6  # the running list or the waiting queue
+QUEUE_NEXT, QUEUE_PREV = 5, 6  # the running list or the waiting queue; in a heap, the two children
 DONE = 7  # result, ps
 ARRIVAL, PATH = 8, 9  # given, ps and first entry in State.path
 REPLICA, FIRST, HIT, PREEMPTED = 10, 11, 12, 13  # results: index, ps, tokens at first admission, times
@@ -83,9 +89,13 @@ DURATION = 24  # fs, of a single step under way
 N_TOKENS = 25  # prefill tokens of the step under way
 BUSY_PS, BUSY_FS, EVICTED, N_STEPS, COMPUTED_TOK, PREEMPTIONS, FINISHED = 26, 27, 28, 29, 30, 31, 32
 LEFT = 33  # of the token budget, while requests are admitted
-N_REP = 34
+PAUSED = 34  # first of the running requests that get no token in the step under way
+RANKED, QUOTA = 35, 36  # whether those waiting have ranks for this step; how many may yet be admitted
+GROUP, TURN = 37, 38  # cycling groups: whose turn it is, and whose next
+N_REP = 39
 
 IDLE, STEP, RUN, ADMITTING = 0, 1, 2, 3  # values of KIND
+BY_HEAD = 2  # value of RANKED: for once the head of the queue is next
 
 # State.ext: blocks [START, END) of one copy of a run on one replica
 START, END = 0, 1
@@ -172,6 +182,10 @@ _FIELDS = {
     "outage": "int64[:, 4]",  # [outages, 4], see above
     "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to
     "gauge": f"int64[:, {N_GAUGE}]",  # [replicas, N_GAUGE], the gauges reported last; delayed views only
+    # [requests], what a replica orders its queue by, the lowest first: given, or as of the last ranking
+    "rank": "int64[::1]",
+    "mark": "int64[::1]",  # [shared runs], scratch: event whose ranking saw a waiting prompt with this run
+    "share": "int64[::1]",  # [groups + 1], scratch: requests of each group, then how many of them come first
 }
 FIELDS = tuple(_FIELDS)
 State = struct("State", _FIELDS)

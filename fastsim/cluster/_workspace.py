@@ -15,6 +15,7 @@ from fastsim.cluster._look import start_gauges
 from fastsim.cluster._table import copy_into
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.knowledge import Knowledge
+from fastsim.cluster.orders import MOST_GROUPS, ORDERS
 from fastsim.cluster.outages import compiled_steps, outage_rows
 from fastsim.cluster.prefix import Prompts
 from fastsim.cluster.routers.registry import Router
@@ -103,6 +104,7 @@ def new_state(
     cfg = _configuration(cluster, runs)
     knowledge.configure(cfg, policy)
     remembered = track in (st.TRACK_PERIODIC, st.TRACK_DELAYED)
+    order = ORDERS[cluster.order]
     state = st.State(
         cfg=cfg,
         coef=coef,
@@ -135,6 +137,9 @@ def new_state(
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
         piece=piece,
         gauge=np.zeros((replicas if cfg[st.NEWS] & st.NEWS_GAUGES else 0, st.N_GAUGE), np.int64),
+        rank=order.ranks(workload) if order.ranks else np.full(n if order.queue else 0, st.NONE, np.int64),
+        mark=np.zeros(runs if order.queue == st.LONGEST_PREFIX else 0, np.int64),
+        share=np.zeros(MOST_GROUPS + 1, np.int64),
     )
     start_gauges(state)
     return state
@@ -187,6 +192,10 @@ def _configuration(cluster: Cluster, runs: int) -> np.ndarray:
     cfg[[st.RESERVE, st.WHOLE, st.FAST]] = lecture, lecture, int(cluster.fast_forward)
     cfg[[st.RUNS, st.REPLICAS, st.KV_BLOCKS]] = runs, cluster.replicas, cluster.kv_blocks
     cfg[st.ACTIVE] = cluster.replicas - len(cluster.joins_s or ())
+    order = ORDERS[cluster.order]
+    cfg[[st.QUEUE, st.VICTIM]] = order.queue, int(order.preempts_by_rank)
+    values = cluster.order_values
+    cfg[st.QUEUE_A : st.QUEUE_A + len(values)] = values
     return cfg
 
 
@@ -218,7 +227,9 @@ def _replicas(cluster: Cluster) -> np.ndarray:
     rep[:, [st.BLANK, st.FREE]] = cluster.kv_blocks
     for column in (st.LRU_FIRST, st.LRU_LAST, st.RUN_FIRST, st.RUN_LAST, st.WAIT_FIRST, st.WAIT_LAST):
         rep[:, column] = st.NONE
-    rep[:, [st.PREFILLING, st.SHARERS]] = st.NONE
+    rep[:, [st.PREFILLING, st.SHARERS, st.PAUSED]] = st.NONE
+    if ORDERS[cluster.order].queue == st.CYCLING_GROUPS:
+        rep[:, st.TURN] = cluster.order_values[0] - 1
     return rep
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fastsim.cluster.orders import get
 from fastsim.cluster.outages import Restart, joins_of, restarts_of, speeds_of
 from fastsim.cluster.step_time import StepTime
 from fastsim.errors import InputError, nearest
@@ -48,6 +49,11 @@ class Cluster:
         Replicas that lose their cache: replica, at_s, down_s, told_after_s.
     joins_s : sequence of float, optional
         Instants at which the last replicas join; routers do not know them before.
+    order : str
+        In which waiting requests are admitted, see `fastsim.cluster.orders`: "fcfs", "longest_prefix",
+        "priority_groups", "priority_groups_cycling", "shortest_prompt" or "priority".
+    order_params : mapping, optional
+        The order's parameters.
     fast_forward : bool
         Take decode runs in one jump. Off gives the same results, step by step.
 
@@ -71,6 +77,8 @@ class Cluster:
     speeds: Sequence[float] | None = None
     restarts: Sequence[Restart | Mapping[str, Any]] | None = None
     joins_s: Sequence[float] | None = None
+    order: str = "fcfs"
+    order_params: Mapping[str, int] | None = field(default=None, hash=False)
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
@@ -107,6 +115,7 @@ class Cluster:
         self._set("joins_s", joins_of(self.joins_s, self.replicas))
         if not 0.0 <= self.watermark < 1.0:
             raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
+        get(self.order).values(self.order_params)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -152,6 +161,11 @@ class Cluster:
         """Requests a replica may run at once."""
         assert self.max_seqs is not None
         return self.max_seqs
+
+    @property
+    def order_values(self) -> list[int]:
+        """The order's parameters, in the order of its spec."""
+        return get(self.order).values(self.order_params)
 
     @property
     def watermark_blocks(self) -> int:

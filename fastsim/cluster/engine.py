@@ -12,52 +12,39 @@ Semantics: vLLM 0.32/0.33, V1 scheduler (`v1/core/sched`), as recorded in tests/
 from __future__ import annotations
 
 from fastsim._jit import kernel
+from fastsim.cluster._admission import admit_waiting
 from fastsim.cluster._decode import (
     add_decoding,
     blocks_needed,
-    blocks_needed_now,
     first_finish,
     pass_ticks,
     pop_finished,
-    produced,
     steps_before_shared_block,
     steps_that_fit,
-    stop_decoding,
 )
-from fastsim.cluster._kv import (
-    add_own_extent,
-    check_pools,
-    drop_holds,
-    find_hits,
-    hold_hits,
-    register,
-    start_path,
-    take_blocks,
-)
+from fastsim.cluster._kv import take_blocks
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._news import tell_of_request
-from fastsim.cluster._queues import append_running, prepend_waiting, remove_running, remove_waiting
+from fastsim.cluster._queues import remove_running
+from fastsim.cluster._running import continue_running, release, resume_paused, scheduled_any
 from fastsim.cluster._state import (
-    ADMITTED,
     ADMITTING,
-    ALLOCATED,
     ALPHA,
     BETA,
     BITS,
     BLANK,
     BLOCK,
-    BUDGET,
     BUSY_FS,
     BUSY_PS,
     COMPUTED,
     COMPUTED_TOK,
     CONTEXT,
+    CYCLING_GROUPS,
     DECODING,
     DONE,
     DURATION,
     END,
     FAST,
-    FAULT,
     FINISHED,
     FINISHED_NOW,
     FIRST,
@@ -65,7 +52,6 @@ from fastsim.cluster._state import (
     FREE,
     FS,
     GENERATED,
-    HIT,
     IDLE,
     KEY,
     KIND,
@@ -75,28 +61,23 @@ from fastsim.cluster._state import (
     N_RUNNING,
     N_STEPS,
     N_TOKENS,
+    N_WAITING,
     NEWS,
     NEWS_CACHES,
     NEWS_GAUGES,
     NEWS_REQUESTS,
-    NO_FAULT,
     NONE,
-    ORDER,
     OUTPUT,
-    OWN_FROM,
-    PREEMPTED,
-    PREEMPTIONS,
+    PAUSED,
     PREFILLING,
     PROMPT,
     PS,
+    QUEUE,
     QUEUE_NEXT,
+    RANKING,
     RESERVE,
     RUN,
-    RUN_FIRST,
-    RUN_LAST,
     SCHEDULED,
-    SHARED,
-    SHARER_NEXT,
     SHARERS,
     START,
     STEP,
@@ -105,205 +86,10 @@ from fastsim.cluster._state import (
     TICK,
     TRACK,
     TRACK_LIVE,
-    WAIT_FIRST,
-    WATERMARK,
 )
 from fastsim.cluster._step_time import decode_line, step_fs, steps_until
 
 _MOST_FS = 4e18  # of one run, so that its length in femtoseconds fits an int64
-
-
-# --- the running requests -----------------------------------------------------------------------------------
-
-
-@kernel(inline="always")
-def _blocks(s, tokens):
-    """Blocks that hold so many tokens."""
-    return (tokens + s.cfg[BLOCK] - 1) // s.cfg[BLOCK]
-
-
-@kernel
-def release(s, r, i, computed, preempted):
-    """Free the blocks of request i, the deepest first, of which `computed` tokens are in the cache."""
-    rep = s.rep
-    req = s.req
-    if s.cfg[RESERVE]:
-        own = req[i, ALLOCATED] - drop_holds(s, r, i)
-        rep[r, BLANK] += own
-        rep[r, FREE] += own
-        return
-    full = computed // s.cfg[BLOCK]
-    rest = _blocks(s, computed) - full
-    rep[r, BLANK] += rest
-    rep[r, FREE] += rest
-    if full > req[i, OWN_FROM]:
-        add_own_extent(s, r, i, req[i, OWN_FROM], full, preempted)
-    drop_holds(s, r, i)
-
-
-@kernel
-def _preempt_last(s, r):
-    """Preempt the last running request; returns it."""
-    rep = s.rep
-    req = s.req
-    i = rep[r, RUN_LAST]
-    if i == rep[r, PREFILLING]:
-        rep[r, PREFILLING] = NONE
-        computed = req[i, COMPUTED]
-    else:
-        computed = req[i, PROMPT] + produced(s, r, i) - 1
-        stop_decoding(s, r, i)
-    remove_running(s, r, i)
-    release(s, r, i, computed, True)
-    s.work[r] += computed
-    req[i, COMPUTED] = 0
-    req[i, PREEMPTED] += 1
-    rep[r, PREEMPTIONS] += 1
-    prepend_waiting(s, r, i)
-    return i
-
-
-@kernel(inline="always")
-def _chunk(s, r, i, budget):
-    """Tokens that a running request still in its prefill gets."""
-    return min(s.req[i, PROMPT] + s.req[i, GENERATED] - s.req[i, COMPUTED], budget)
-
-
-@kernel
-def _take_in_turn(s, r):
-    """Give the running requests their blocks one by one, preempting from the end; returns whether any was."""
-    rep = s.rep
-    req = s.req
-    budget = s.cfg[BUDGET]
-    preempted = False
-    i = rep[r, RUN_FIRST]
-    while i != NONE:
-        if i == rep[r, PREFILLING]:
-            computed = req[i, COMPUTED]
-            tokens = _chunk(s, r, i, budget)
-        else:
-            computed = req[i, PROMPT] + produced(s, r, i) - 1
-            tokens = 1
-        need = _blocks(s, computed + tokens) - _blocks(s, computed)
-        while need > rep[r, FREE]:
-            preempted = True
-            if _preempt_last(s, r) == i:
-                return preempted
-        take_blocks(s, r, need)
-        budget -= tokens
-        i = req[i, QUEUE_NEXT]
-    return preempted
-
-
-@kernel
-def _continue_running(s, r):
-    """Schedule the running requests and note the budget left; returns whether any request was preempted."""
-    rep = s.rep
-    req = s.req
-    preempted = False
-    chunk = 0
-    need = blocks_needed_now(s, r)
-    i = rep[r, PREFILLING]
-    if i != NONE:
-        chunk = _chunk(s, r, i, s.cfg[BUDGET] - rep[r, DECODING])
-        if s.cfg[RESERVE] == 0:
-            need += _blocks(s, req[i, COMPUTED] + chunk) - _blocks(s, req[i, COMPUTED])
-    if need <= rep[r, FREE]:
-        take_blocks(s, r, need)
-    else:
-        preempted = _take_in_turn(s, r)
-        i = rep[r, PREFILLING]
-        if i == NONE:
-            chunk = 0
-    if rep[r, SHARERS] != NONE:
-        _register_sharers(s, r)
-    if i != NONE:
-        _schedule(s, r, i, chunk)
-    rep[r, LEFT] = s.cfg[BUDGET] - rep[r, DECODING] - chunk
-    return preempted
-
-
-@kernel
-def _register_sharers(s, r):
-    """Register the blocks that decoding requests fill in the coming step and that others may look up."""
-    block = s.cfg[BLOCK]
-    i = s.rep[r, SHARERS]
-    while i != NONE:
-        computed = s.req[i, PROMPT] + produced(s, r, i)
-        if computed % block == 0:
-            register(s, r, i, computed // block - 1, computed // block)
-        i = s.req[i, SHARER_NEXT]
-
-
-@kernel
-def _schedule(s, r, i, tokens):
-    """Let request i, not decoding, compute so many tokens in the coming step; its blocks are allocated."""
-    req = s.req
-    begin = req[i, COMPUTED]
-    req[i, SCHEDULED] = tokens
-    req[i, COMPUTED] = begin + tokens
-    register(s, r, i, begin // s.cfg[BLOCK], (begin + tokens) // s.cfg[BLOCK])
-
-
-# --- the waiting requests -----------------------------------------------------------------------------------
-
-
-@kernel
-def _admit(s, r, i):
-    """Admit the head of the queue if it fits; returns the tokens it gets, 0 if it must wait."""
-    rep = s.rep
-    req = s.req
-    block = s.cfg[BLOCK]
-    total = req[i, PROMPT] + req[i, GENERATED]
-    pieces, hit, held_by_none = find_hits(s, r, i, (total - 1) // block)
-    whole = total
-    if s.cfg[RESERVE]:
-        whole += req[i, OUTPUT] - req[i, GENERATED]
-    need = _blocks(s, whole) - hit
-    kept_back = s.cfg[WATERMARK] if rep[r, N_RUNNING] > 0 else 0
-    if need + held_by_none + kept_back > rep[r, FREE] or s.pool[FAULT] != NO_FAULT:
-        return 0
-    hold_hits(s, r, i, pieces)
-    computed = hit * block
-    tokens = min(total - computed, rep[r, LEFT])
-    if s.cfg[RESERVE] == 0:
-        need = _blocks(s, computed + tokens) - hit
-    take_blocks(s, r, need)
-    remove_waiting(s, r, i)
-    append_running(s, r, i)
-    req[i, ALLOCATED] = hit + need
-    req[i, ORDER] = rep[r, ADMITTED]
-    rep[r, ADMITTED] += 1
-    req[i, OWN_FROM] = max(req[i, SHARED], hit)
-    req[i, COMPUTED] = computed
-    if req[i, PREEMPTED] == 0:
-        req[i, HIT] = computed
-    s.work[r] -= computed
-    start_path(s, i, hit)
-    _schedule(s, r, i, tokens)
-    if rep[r, PREFILLING] == NONE:
-        rep[r, PREFILLING] = i
-    return tokens
-
-
-@kernel
-def _admit_waiting(s, r):
-    """Admit waiting requests, head first, until one must wait or the budget is spent.
-
-    Returns False if the pools became too small before that; the rest is to be done once they have grown.
-    """
-    rep = s.rep
-    while rep[r, LEFT] > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
-        if not check_pools(s, rep[r, N_RUNNING]):
-            return False
-        tokens = _admit(s, r, rep[r, WAIT_FIRST])
-        if tokens == 0:
-            return s.pool[FAULT] == NO_FAULT
-        rep[r, LEFT] -= tokens
-    return True
-
-
-# --- steps --------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -315,8 +101,11 @@ def start(s, r):
     rep = s.rep
     preempted = False
     if rep[r, KIND] != ADMITTING:
-        preempted = _continue_running(s, r)
-    if not preempted and not _admit_waiting(s, r):
+        preempted = continue_running(s, r)
+        while preempted and not scheduled_any(s, r):  # nothing to compute, so no time passes
+            resume_paused(s, r)
+            preempted = continue_running(s, r)
+    if not preempted and not admit_waiting(s, r):
         rep[r, KIND] = ADMITTING
         return
     if rep[r, PREFILLING] != NONE and s.req[rep[r, PREFILLING], SCHEDULED] > 0:
@@ -379,6 +168,8 @@ def _decode_run(s, r, preempted):
         if s.cfg[NEWS] & NEWS_GAUGES:  # and so is every block that is taken
             steps = 1 + steps_that_fit(s, r, 0, steps - 1)
         steps = 1 + steps_that_fit(s, r, rep[r, FREE], steps - 1)
+        if s.cfg[QUEUE] >= RANKING and rep[r, N_WAITING] > 0:
+            steps = _steps_in_order(s, r, steps)
     rep[r, KIND] = RUN
     rep[r, STEPS] = steps
     rep[r, ALPHA] = alpha
@@ -387,6 +178,26 @@ def _decode_run(s, r, preempted):
     if s.cfg[TRACK] == TRACK_LIVE:
         _set_lazy(s, r, steps)
     return run_fs(alpha, beta, steps)
+
+
+@kernel
+def _steps_in_order(s, r, most):
+    """Longest run, at most `most`, before another waiting request may be next than the one that must wait."""
+    rep = s.rep
+    if rep[r, LEFT] == 0 or rep[r, N_RUNNING] == s.cfg[MAX_SEQS]:
+        return most  # nobody can be admitted, whoever is next
+    if s.cfg[QUEUE] == CYCLING_GROUPS:
+        return 1
+    return 1 + steps_that_fit(s, r, _unmatched(s, r), most - 1)  # what is evicted changes the matches
+
+
+@kernel
+def _unmatched(s, r):
+    """Blocks that can be taken before any that a request may yet hit."""
+    e = s.rep[r, LRU_FIRST]
+    if e == NONE or s.ext[e, KEY] != NONE:
+        return s.rep[r, BLANK]
+    return s.rep[r, BLANK] + s.ext[e, END] - s.ext[e, START]
 
 
 @kernel(inline="always")
@@ -399,10 +210,7 @@ def run_fs(alpha, beta, steps):
 def _set_lazy(s, r, steps):
     """Mark whether the rest of a run may evict blocks that a router could see, erring towards yes."""
     rep = s.rep
-    spare = rep[r, BLANK]
-    e = rep[r, LRU_FIRST]
-    if e != NONE and s.ext[e, KEY] == NONE:
-        spare += s.ext[e, END] - s.ext[e, START]
+    spare = _unmatched(s, r)
     block = s.cfg[BLOCK]
     word = r // BITS
     bit = 1 << (r - word * BITS)
@@ -466,6 +274,8 @@ def end(s, r):
         i = pop_finished(s, r)
     if rep[r, KIND] == STEP:
         _close_prefills(s, r)
+    elif rep[r, PAUSED] != NONE:
+        resume_paused(s, r)
     rep[r, KIND] = IDLE
 
 

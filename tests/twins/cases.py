@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 
 from tests.twins.cluster import ROUTERS
+from tests.twins.orders import ORDERS
 
 FS_PER_MS = 10**12
 BLOCK_SIZES = [1, 2, 3, 4, 5, 8, 16, 32, 64]
@@ -30,7 +31,8 @@ def make_case(seed: int, engine: str = "vllm") -> dict:
     dict with ``seed``, ``segments`` (name -> tokens), ``requests`` (``arrival_s``, ``path``,
     ``output_tokens``, and now and then ``answer_segment``; ``prompt_tokens`` when part of the prompt is the
     request's own; ``shared`` leading path entries in lecture mode), ``engine``, ``step_ms`` (kind "pieces":
-    integer fs), ``replicas``, ``router``, ``router_params`` and ``view``.
+    integer fs), ``replicas``, ``router``, ``router_params`` and ``view``. Most have a local order other than
+    fcfs, as ``order`` and ``order_params`` of the engine, and requests with a ``priority`` where it counts.
     """
     rng = random.Random(f"{engine}-{seed}")
     block_tok = 1 if engine == "lecture" else rng.choice(BLOCK_SIZES)
@@ -40,7 +42,7 @@ def make_case(seed: int, engine: str = "vllm") -> dict:
         _share_a_part(rng, requests)
     time = rng.choice([_coarse_time, _coarse_time, _picosecond_time, _odd_time])(rng)
     _set_arrivals(rng, requests, time)
-    return {
+    case = {
         "seed": seed,
         "segments": prompts.segments,
         "requests": requests,
@@ -48,6 +50,8 @@ def make_case(seed: int, engine: str = "vllm") -> dict:
         "step_ms": {"kind": "pieces", "pieces": time["pieces"]},
         **_routing(rng, time),
     }
+    _set_order(rng, case)
+    return case
 
 
 class Prompts:
@@ -227,3 +231,22 @@ def _routing(rng: random.Random, time: dict) -> dict:
         view = f"periodic({period_fs / 1e15!r})"
     replicas = rng.choice([1, 1, 2, 3, 4, 8])
     return {"replicas": replicas, "router": router, "router_params": params, "view": view}
+
+
+def _set_order(rng: random.Random, case: dict) -> None:
+    """A local order, its thresholds where the case can cross them."""
+    name = rng.choice([*ORDERS, "fcfs", "fcfs"])
+    params: dict[str, int] = {}
+    if name == "longest_prefix" and rng.random() < 0.9:
+        params["most_waiting"] = rng.choice([1, 3, 10, 128])
+        params["check_tok"] = rng.choice([-1, 0, 3, 20, 100])
+        params["share_tok"] = rng.choice([1, 2, 5, 20, 64])
+    if name.startswith("priority_groups") and rng.random() < 0.7:
+        params["groups"] = rng.choice([1, 2, 3, 7, 10, 60])
+    if name == "priority_groups_cycling" and rng.random() < 0.7:
+        params["per_group"] = rng.randint(1, 3)
+    if name == "priority":
+        classes = rng.choice([1, 2, 3, 100])
+        for row in case["requests"]:
+            row["priority"] = rng.randint(-classes, classes)
+    case["engine"] |= {"order": name, "order_params": params}

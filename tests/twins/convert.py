@@ -28,6 +28,7 @@ def to_workload(case: dict) -> Workload:
         symbol_tok=np.array(list(tokens.values()), dtype=np.int64),
         shared_symbols=np.array([row.get("shared", len(row["path"])) for row in rows]),
         answer=np.array([-1 if answer is None else symbol[str(answer)] for answer in answers]),
+        priority=np.array([row.get("priority", 0) for row in rows]),
     )
 
 
@@ -42,6 +43,7 @@ def from_workload(workload: Workload, engine: dict, step_time: StepTime, **routi
             "prompt_tokens": int(workload.prompt_tok[i]),
             "output_tokens": int(workload.output_tok[i]),
             "shared": int(workload.shared_symbols[i]),
+            "priority": int(workload.priority[i]),
         }
         if workload.answer[i] >= 0:
             row["answer_segment"] = int(workload.answer[i])

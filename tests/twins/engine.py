@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from decimal import Decimal
 
+from tests.twins import orders
 from tests.twins.kv import BlockMemory, Holding, SegmentMemory
 
 FS_PER_PS = 1000
@@ -111,11 +112,14 @@ class Request:
         self.prompt_tok = len(self.tokens)
         self.total_tok = self.prompt_tok + self.output_tok
         self.keys: list[int] = []
-        if engine.get("kind", "vllm") == "lecture":
+        self.whole = engine.get("kind", "vllm") == "lecture"
+        if self.whole:
             self.units = self._segment_units(names[: row.get("shared", len(names))], segments)
         else:
             self._hash_full_blocks()
             self.units = [(key, self.block_tok) for key in self.keys]
+        self.priority = row.get("priority", 0)
+        self.group: int | None = None
         self.generated = 0
         self.computed = 0
         self.blocks: list = []
@@ -141,6 +145,12 @@ class Request:
             start = len(self.keys) * size
             parent = self.keys[-1] if self.keys else 0
             self.keys.append(self.identities.key(parent, tuple(self.tokens[start : start + size])))
+
+    def units_now(self) -> list[tuple[int, int]]:
+        """As `units`, with the full blocks of what was generated so far."""
+        return (
+            self.units if len(self.units) >= len(self.keys) else [(key, self.block_tok) for key in self.keys]
+        )
 
     def generate(self) -> None:
         """Append one output token."""
@@ -178,6 +188,9 @@ class Replica:
         if self.max_batch_tok < self.max_seqs:
             raise ValueError("max_num_batched_tokens must not be below max_num_seqs")
         self.step_time = step_time
+        self.order = engine.get("order", "fcfs")
+        self.order_params = engine.get("order_params", {})
+        self.turn: int | None = None  # of the order by cycling groups
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.chunks: list[tuple[Request, int]] = []
@@ -211,6 +224,8 @@ class Replica:
         self.clock_fs = max(self.clock_fs, instant_ps * FS_PER_PS)
         self.chunks = []
         budget, preempted = self._schedule_running(self.max_batch_tok)
+        while preempted and not self.chunks:  # a step that computes nothing takes no time
+            budget, preempted = self._schedule_running(self.max_batch_tok)
         if not preempted:
             self._schedule_waiting(budget)
         self.in_step = True
@@ -225,7 +240,11 @@ class Replica:
         self.peak_used = max(self.peak_used, self.memory.capacity - self.memory.free())
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
-        """Serve the running requests in order; preempt from the end of the list when memory is short."""
+        """Serve the running requests in order; preempt when memory is short.
+
+        A victim that had its turn gives its tokens back; what it registered stays. A request that must
+        preempt itself ends the turn of all behind it, too.
+        """
         preempted = False
         place = 0
         while place < len(self.running) and budget > 0:
@@ -233,7 +252,12 @@ class Replica:
             chunk = min(len(request.tokens) - request.computed, budget)
             while not self.memory.extend(request, chunk):
                 preempted = True
-                victim = self.running.pop()
+                victim = orders.victim(self, self.order)
+                at = self.running.index(victim)
+                del self.running[at]
+                if at < place:
+                    budget += self.chunks.pop(at)[1]
+                    place -= 1
                 self._preempt(victim)
                 if victim is request:
                     return budget, True
@@ -246,20 +270,24 @@ class Replica:
         self.memory.release(victim)
         self.dropped_tok += victim.computed
         victim.computed = 0
+        victim.group = None
         victim.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(victim)
 
     def _schedule_waiting(self, budget: int) -> None:
-        """Admit from the head of the queue until one does not fit."""
-        while self.waiting and budget > 0 and len(self.running) < self.max_seqs:
-            request = self.waiting[0]
+        """Admit in order until one does not fit."""
+        if not self.waiting or budget == 0 or len(self.running) == self.max_seqs:
+            return
+        for request in orders.ORDERS[self.order](self, self.order_params):
+            if budget == 0 or len(self.running) == self.max_seqs:
+                return
             hits = self.memory.hits(request)
             hit_tok = self.memory.hit_tok(hits)
             chunk = min(len(request.tokens) - hit_tok, budget)
             if not self.memory.admit(request, hits, chunk, bool(self.running)):
                 return
-            self.waiting.popleft()
+            self.waiting.remove(request)
             self.running.append(request)
             request.computed = hit_tok
             if request.admissions == 0:

@@ -28,11 +28,14 @@ _NOT_SET = ("path", "seed", "replicate", "cache")
 def parameters() -> list[str]:
     """Every dotted name that some cell may set."""
     from fastsim.cluster.config import Cluster
+    from fastsim.cluster.orders import ORDERS
     from fastsim.cluster.routers import ROUTERS
     from fastsim.workloads import GENERATORS
 
     names = ["router", *KNOWLEDGE, "warmup_s", "workload.name", "workload.trace"]
     names += [f"cluster.{field.name}" for field in dataclasses.fields(Cluster)]
+    for order in ORDERS.values():
+        names += [f"cluster.order_params.{name}" for name in order.params.__struct_fields__]
     for entry in GENERATORS.values():
         names += [f"workload.{name}" for name in entry.params.__struct_fields__]
     names += ["workload.preset", *(f"workload.{name}" for name in _load_options())]
@@ -63,19 +66,27 @@ def validate(raw: Mapping[str, Any]) -> Params:
 
 
 def _router(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
-    """A router, what it knows and, of the parameters given, those it has: one table serves all routers."""
+    """A router, its parameters and what it knows."""
     from fastsim.cluster.knowledge import settle
     from fastsim.cluster.routers import ROUTERS, get
     from fastsim.workloads.params import check
 
     policy = get(name)
-    all_names = {known for entry in ROUTERS.values() for known in entry.params.__struct_fields__}
-    check_keys(given, sorted(all_names), "router_params")
-    own = {key: value for key, value in given.items() if key in policy.params.__struct_fields__}
-    spec = check(policy.params, own, f"router {name}")
+    own = _own_params(ROUTERS, name, given, "router")
     known = {key: raw.get(key, usual) for key, usual in KNOWLEDGE.items()}
-    settle(policy, spec, **known)
-    return {"router": name, "router_params": msgspec.to_builtins(spec), **known}
+    settle(policy, check(policy.params, own, f"router {name}"), **known)
+    return {"router": name, "router_params": own, **known}
+
+
+def _own_params(entries: Mapping[str, Any], name: str, given: Mapping[str, Any], what: str) -> Params:
+    """Of the parameters given, those that an entry has: one table serves all entries of a sweep."""
+    from fastsim.workloads.params import check
+
+    all_names = {known for entry in entries.values() for known in entry.params.__struct_fields__}
+    check_keys(given, sorted(all_names), f"{what}_params")
+    spec = entries[name].params
+    own = {key: value for key, value in given.items() if key in spec.__struct_fields__}
+    return msgspec.to_builtins(check(spec, own, f"{what} {name}"))
 
 
 def _workload(given: Mapping[str, Any]) -> Params:
@@ -128,10 +139,14 @@ def _load_options() -> dict[str, Any]:
 def _cluster(given: Mapping[str, Any]) -> Params:
     """The cluster's parameters with what it derives from GPU and model; the step time as given."""
     from fastsim.cluster.config import Cluster
+    from fastsim.cluster.orders import ORDERS, get
 
     names = [field.name for field in dataclasses.fields(Cluster)]
     check_keys(given, names, "cluster")
-    cluster = Cluster(**given)
+    order, order_params = given.get("order", "fcfs"), given.get("order_params") or {}
+    get(order)
+    own = _own_params(ORDERS, order, order_params, "order")
+    cluster = Cluster(**{**given, "order": order, "order_params": own})
     full = {name: getattr(cluster, name) for name in names if name != "step_time"}
     return full if "step_time" not in given else {**full, "step_time": given["step_time"]}
 
