@@ -170,7 +170,7 @@ def tree_prompts(
     if answers:
         lengths = np.diff(ptr)
         inside = on_path[:-1] - np.repeat(on_path[ptr[:-1]], lengths) < np.repeat(blocks, lengths)
-        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(inside)))[ptr]
+        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(inside, dtype=np.int64)))[ptr]
         path = path[inside]
         on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[path])))
     tail = np.maximum(blocks - (on_path[ptr[1:]] - on_path[ptr[:-1]]), 0)
