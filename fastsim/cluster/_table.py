@@ -11,9 +11,12 @@ from fastsim._jit import kernel
 
 @kernel(inline="always")
 def _home(table, key):
-    """Slot where `key` belongs: multiplicative hashing of 31 folded bits, which no integer type overflows."""
-    folded = (key ^ (key >> 31)) & 0x7FFFFFFF
-    return ((folded * 2654435769) >> 15) & (table.shape[0] - 1)
+    """Slot where `key` belongs: multiplicative hashing of both halves, which no integer type overflows.
+
+    Each half has an odd factor of its own: folded into one, halves that grow together would fall on few slots.
+    """
+    mixed = (key & 0x7FFFFFFF) * 1327217885 + ((key >> 31) & 0x7FFFFFFF) * 1779033703
+    return (mixed >> 15) & (table.shape[0] - 1)
 
 
 @kernel(inline="always")

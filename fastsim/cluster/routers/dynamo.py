@@ -1,0 +1,428 @@
+"""NVIDIA Dynamo's KV router: cached blocks against active blocks, in blocks of work.
+
+Source: ai-dynamo/dynamo as of mid-2026 (selector, configuration, documentation), and its earlier forms of
+2025. What is simulated: one tier of cache (device), no shared cache, no taints or pins, first come first
+served.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+
+from fastsim._jit import kernel
+from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._state import BITS, NONE
+from fastsim.cluster._table import drop_slot, find_slot, put
+from fastsim.cluster.routers.registry import Tree, router
+from fastsim.cluster.routers.tree import KEEP_ALL, KEEP_TIME, REPLICAS, remember, tree_matches
+from fastsim.cluster.routers.view import (
+    BATCH_TOK,
+    BLOCK_TOK,
+    FINISHED,
+    FIRST_TOKEN,
+    HOLD,
+    NOW_PS,
+    PROMPT_TOK,
+)
+from fastsim.rng import below, uniform
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+_SOURCE = "ai-dynamo/dynamo, mid-2026"
+_PS_PER_S = 1e12
+
+
+class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_kv`."""
+
+    overlap_credit: NotNegative = 1.0  # blocks of prefill that a cached block saves
+    prefill_load_scale: NotNegative = 1.0  # weight of prefill against decode blocks
+    request_weight: NotNegative = 0.0  # blocks that an active request counts for
+    credit_decay: NotNegative = 0.0  # how fast credit fades with a replica's lead in active prefill; 0 never
+    temperature: NotNegative = 0.0  # 0 takes the least cost; above, costs are weights
+    queue_threshold: NotNegative = 0.0  # hold while all have more active prefill, in batches; 0 never holds
+    expiry_s: NotNegative = 300.0  # a request not heard of for so long is taken for lost
+    sweep_s: NotNegative = 60.0  # lost requests are looked for so often; 0 only at a replica's next request
+    predicted_ttl_s: NotNegative = 0.0  # believe for so long that what was sent is cached; 0 never
+
+
+class DynamoTtl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_kv_ttl`: those of `dynamo_kv`, but for how caches are known."""
+
+    overlap_credit: NotNegative = 1.0
+    prefill_load_scale: NotNegative = 1.0
+    request_weight: NotNegative = 0.0
+    credit_decay: NotNegative = 0.0
+    temperature: NotNegative = 0.0
+    queue_threshold: NotNegative = 0.0
+    expiry_s: NotNegative = 300.0
+    sweep_s: NotNegative = 60.0
+    ttl_s: NotNegative = 120.0  # what was sent is taken to be cached for so long after its last use
+
+
+class Dynamo2025(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_2025`."""
+
+    overlap_weight: NotNegative = 1.0  # weight of prefill against decode blocks; 0 looks at load only
+    temperature: NotNegative = 0.0
+
+
+class DynamoV01(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_v01`."""
+
+    scrape_s: NotNegative = 1.0  # metrics are this old at most
+
+
+# Where the parameters stand, the same for the two of today.
+_CREDIT, _SCALE, _REQUEST, _DECAY, _TEMPERATURE, _QUEUE, _EXPIRY, _SWEEP, _TTL = range(9)
+
+# view.memory: head, tail and last sweep of the list of active requests; then a row a replica, a row a request
+_OLDEST, _NEWEST, _SWEPT = 0, 1, 2
+_HEADER = 4
+_PREFILL_TOK, _DECODE_BLK, _REQUESTS = 0, 1, 2  # of a replica: active ones
+_OF_REPLICA = 3
+_STAGE, _WHERE, _UNCACHED, _SINCE, _NEXT, _PREV = 0, 1, 2, 3, 4, 5  # of a request; places are numbers + 1
+_OF_REQUEST = 6
+_PREFILLING, _DECODING, _OVER = 1, 2, 3
+
+
+def _room(params, size):
+    return _HEADER + _OF_REPLICA * size.replicas + _OF_REQUEST * size.requests
+
+
+def _scratch(params, size):
+    return 2 * size.replicas
+
+
+def _active(params, size):
+    return size.path
+
+
+@kernel(inline="always")
+def _replica(r):
+    return _HEADER + _OF_REPLICA * r
+
+
+@kernel(inline="always")
+def _request(view, i):
+    return _HEADER + _OF_REPLICA * view.tree[REPLICAS] + _OF_REQUEST * i
+
+
+# --- active blocks ------------------------------------------------------------------------------------------
+
+
+@kernel
+def _change_blocks(view, request, r, change):
+    """Count (+1) or discount (-1) the blocks of a request on a replica, each shared run once."""
+    word = r // BITS
+    bit = 1 << (r % BITS)
+    replicas = view.tree[REPLICAS]
+    blocks = view.tail_blk[request]
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        run = view.path[place]
+        key = run * replicas + r
+        slot = find_slot(view.count, key)
+        users = view.count[slot, 1] if view.count[slot, 0] != 0 else 0
+        if change > 0:
+            if users == 0:
+                view.marks[run, word] |= bit
+                blocks += view.run_blk[run]
+            put(view.count, key, users + 1)
+        elif users == 1:
+            view.marks[run, word] &= ~bit
+            blocks += view.run_blk[run]
+            drop_slot(view.count, slot)
+        else:
+            view.count[slot, 1] = users - 1
+    view.memory[_replica(r) + _DECODE_BLK] += change * blocks
+
+
+@kernel
+def _decode_blocks(view, request, out):
+    """Blocks active on each replica if the request went there, into `out`."""
+    total = view.tail_blk[request]
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        total += view.run_blk[view.path[place]]
+    for r in range(view.load.shape[0]):
+        out[r] = view.memory[_replica(r) + _DECODE_BLK] + total
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        run = view.path[place]
+        for word in range(view.marks.shape[1]):
+            left = view.marks[run, word]
+            while left:
+                out[word * BITS + lowest_bit(left)] -= view.run_blk[run]
+                left &= left - 1
+
+
+# --- active requests ----------------------------------------------------------------------------------------
+
+
+@kernel
+def _start(view, request, r, uncached_tok):
+    memory = view.memory
+    row = _request(view, request)
+    memory[row + _STAGE] = _PREFILLING
+    memory[row + _WHERE] = r
+    memory[row + _UNCACHED] = uncached_tok
+    memory[row + _SINCE] = view.prompt[NOW_PS]
+    last = memory[_NEWEST]
+    memory[row + _PREV] = last
+    memory[row + _NEXT] = 0
+    if last == 0:
+        memory[_OLDEST] = request + 1
+    else:
+        memory[_request(view, last - 1) + _NEXT] = request + 1
+    memory[_NEWEST] = request + 1
+    memory[_replica(r) + _PREFILL_TOK] += uncached_tok
+    memory[_replica(r) + _REQUESTS] += 1
+    _change_blocks(view, request, r, 1)
+
+
+@kernel
+def _end_prefill(view, request):
+    memory = view.memory
+    row = _request(view, request)
+    if memory[row + _STAGE] == _PREFILLING:
+        memory[row + _STAGE] = _DECODING
+        memory[_replica(memory[row + _WHERE]) + _PREFILL_TOK] -= memory[row + _UNCACHED]
+
+
+@kernel
+def _end(view, request):
+    """Let go of a request that has ended, or is taken to have."""
+    memory = view.memory
+    row = _request(view, request)
+    if memory[row + _STAGE] == _OVER:
+        return
+    _end_prefill(view, request)
+    memory[row + _STAGE] = _OVER
+    r = memory[row + _WHERE]
+    memory[_replica(r) + _REQUESTS] -= 1
+    _change_blocks(view, request, r, -1)
+    before = memory[row + _PREV]
+    after = memory[row + _NEXT]
+    if before == 0:
+        memory[_OLDEST] = after
+    else:
+        memory[_request(view, before - 1) + _NEXT] = after
+    if after == 0:
+        memory[_NEWEST] = before
+    else:
+        memory[_request(view, after - 1) + _PREV] = before
+
+
+@kernel
+def _expire(view, expiry_ps, only):
+    """Let go of all requests older than that, on all replicas or on one only."""
+    memory = view.memory
+    i = memory[_OLDEST]
+    while i != 0 and memory[_request(view, i - 1) + _SINCE] + expiry_ps <= view.prompt[NOW_PS]:
+        following = memory[_request(view, i - 1) + _NEXT]
+        if only == NONE or memory[_request(view, i - 1) + _WHERE] == only:
+            _end(view, i - 1)
+        i = following
+
+
+@kernel
+def _sweep(view):
+    """Look for lost requests, if it is time."""
+    period_ps = int(view.params[_SWEEP] * _PS_PER_S)
+    if period_ps > 0 and view.prompt[NOW_PS] // period_ps > view.memory[_SWEPT]:
+        view.memory[_SWEPT] = view.prompt[NOW_PS] // period_ps
+        _expire(view, int(view.params[_EXPIRY] * _PS_PER_S), NONE)
+
+
+@kernel
+def _hear(view, kind, what, replica, value):
+    if kind == FIRST_TOKEN:
+        _end_prefill(view, what)
+    elif kind == FINISHED:
+        _end(view, what)
+    return 0
+
+
+# --- choices ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def choose_least(score, rng, temperature):
+    """Replica of least cost, one of equals at random; with a temperature, at random by weight.
+
+    Weights are exp(-cost / ((highest - lowest) temperature)), so a temperature has no unit. One draw if
+    several costs are least, or if there is a temperature; none otherwise.
+    """
+    low = score[0]
+    high = score[0]
+    for r in range(1, score.shape[0]):
+        low = min(low, score[r])
+        high = max(high, score[r])
+    if temperature > 0.0 and high > low:
+        scale = 1.0 / ((high - low) * temperature)
+        total = 0.0
+        for r in range(score.shape[0]):
+            total += math.exp((low - score[r]) * scale)
+        left = uniform(rng) * total
+        for r in range(score.shape[0]):
+            left -= math.exp((low - score[r]) * scale)
+            if left < 0.0:
+                return r
+        return score.shape[0] - 1
+    equal = 0
+    for r in range(score.shape[0]):
+        if score[r] == low:
+            equal += 1
+    skip = below(rng, equal) if equal > 1 else 0
+    for r in range(score.shape[0]):
+        if score[r] == low:
+            if skip == 0:
+                return r
+            skip -= 1
+    return 0
+
+
+@kernel
+def _all_busy(view):
+    """Whether every replica has more active prefill than the threshold lets through."""
+    most = view.params[_QUEUE] * view.limits[BATCH_TOK]
+    busy = view.params[_QUEUE] > 0.0
+    for r in range(view.load.shape[0]):
+        busy = busy and view.memory[_replica(r) + _PREFILL_TOK] > most
+    return busy
+
+
+@kernel
+def _choose(view, request):
+    """Today's cost, by the matches in ``view.match``; counts the request where it goes."""
+    params = view.params
+    memory = view.memory
+    score = view.score
+    block = view.limits[BLOCK_TOK]
+    prompt_tok = view.prompt[PROMPT_TOK]
+    _decode_blocks(view, request, score)
+    least_tok = memory[_replica(0) + _PREFILL_TOK]
+    for r in range(1, score.shape[0]):
+        least_tok = min(least_tok, memory[_replica(r) + _PREFILL_TOK])
+    for r in range(score.shape[0]):
+        active_tok = memory[_replica(r) + _PREFILL_TOK]
+        lead = (active_tok - least_tok) / prompt_tok
+        credit = params[_CREDIT] * (view.match[r] / block) / (1.0 + params[_DECAY] * lead)
+        prefill = params[_SCALE] * max(0.0, (active_tok + prompt_tok) / block - credit)
+        score[r] += prefill + params[_REQUEST] * memory[_replica(r) + _REQUESTS]
+    r = choose_least(score, view.rng, params[_TEMPERATURE])
+    if params[_SWEEP] == 0.0:
+        _expire(view, int(params[_EXPIRY] * _PS_PER_S), r)
+    _start(view, request, r, prompt_tok - view.match[r])
+    return r
+
+
+def _dynamo_tree(params, cluster):
+    if params.predicted_ttl_s > 0.0:
+        return Tree(KEEP_TIME, ttl_s=params.predicted_ttl_s, partial=True, marks=True)
+    return Tree(KEEP_ALL, partial=True, marks=True)
+
+
+@router(
+    "dynamo_kv",
+    needs=["matches"],
+    params=DynamoKv,
+    source=_SOURCE,
+    view="own",
+    heard=_hear,
+    memory=_room,
+    real=_scratch,
+    count=_active,
+    tree=_dynamo_tree,
+)
+def dynamo_kv(view, request):
+    """Least prefill left plus active blocks, in KV blocks, caches known by events; ties at random.
+
+    cost = scale max(0, (active prefill tokens + prompt) / block - credit decay overlap) + decode blocks with
+    this request + weight x active requests. Decode blocks count a prefix once for all requests in flight.
+    Prefill is active at its full length until the first token. Parameters with their published defaults:
+    `DynamoKv`; the weight of requests was not seen published and is 0.
+    """
+    _sweep(view)
+    if _all_busy(view):
+        return HOLD
+    if view.params[_TTL] > 0.0:
+        replicas = view.load.shape[0]
+        for r in range(replicas):
+            view.real[r] = view.match[r]
+        tree_matches(view, request)
+        for r in range(replicas):
+            view.match[r] = max(view.match[r], int(view.real[r]))
+    r = _choose(view, request)
+    if view.params[_TTL] > 0.0:
+        remember(view, request, r)
+    return r
+
+
+@router(
+    "dynamo_kv_ttl",
+    params=DynamoTtl,
+    source=_SOURCE,
+    view="own",
+    heard=_hear,
+    memory=_room,
+    count=_active,
+    tree=lambda params, cluster: Tree(KEEP_TIME, ttl_s=params.ttl_s, partial=True, marks=True),
+)
+def dynamo_kv_ttl(view, request):
+    """As dynamo_kv without events: what was sent is taken to be cached for a time after its last use."""
+    _sweep(view)
+    if _all_busy(view):
+        return HOLD
+    tree_matches(view, request)
+    r = _choose(view, request)
+    remember(view, request, r)
+    return r
+
+
+@router(
+    "dynamo_2025",
+    needs=["matches"],
+    params=Dynamo2025,
+    source="ai-dynamo/dynamo, 2025",
+    view="own",
+    heard=_hear,
+    memory=_room,
+    count=_active,
+    tree=lambda params, cluster: Tree(KEEP_ALL, partial=True, marks=True),
+)
+def dynamo_2025(view, request):
+    """Weight x (active prefill + uncached tokens) / block + decode blocks, least first; ties at random."""
+    memory = view.memory
+    score = view.score
+    block = view.limits[BLOCK_TOK]
+    _decode_blocks(view, request, score)
+    for r in range(score.shape[0]):
+        tokens = view.prompt[PROMPT_TOK] - view.match[r] + memory[_replica(r) + _PREFILL_TOK]
+        score[r] += view.params[0] * tokens / block
+    r = choose_least(score, view.rng, view.params[1])
+    _start(view, request, r, view.prompt[PROMPT_TOK] - view.match[r])
+    return r
+
+
+@router(
+    "dynamo_v01",
+    needs=["matches", "metrics"],
+    params=DynamoV01,
+    source="ai-dynamo/dynamo v0.1, early 2025 (its form inferred)",
+    view="own",
+)
+def dynamo_v01(view, request):
+    """Most of 2 x share cached - KV usage - queue against the longest, by polled metrics; ties at random.
+
+    Several routers that read the same metrics choose the same replica until the next poll
+    (ai-dynamo/dynamo#589).
+    """
+    longest = 1
+    for r in range(view.waiting.shape[0]):
+        longest = max(longest, view.waiting[r])
+    for r in range(view.score.shape[0]):
+        share = view.match[r] / view.prompt[PROMPT_TOK]
+        usage = view.kv_used[r] / view.kv_blocks[0]
+        view.score[r] = usage + view.waiting[r] / longest - 2.0 * share
+    return choose_least(view.score, view.rng, 0.0)
