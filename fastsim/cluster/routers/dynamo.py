@@ -7,7 +7,6 @@ served.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import msgspec
@@ -16,8 +15,9 @@ from fastsim._jit import kernel
 from fastsim.cluster._masks import lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster._table import drop_slot, find_slot, put
+from fastsim.cluster.routers.picks import choose_least
 from fastsim.cluster.routers.registry import Tree, router
-from fastsim.cluster.routers.tree import KEEP_ALL, KEEP_TIME, REPLICAS, remember, tree_matches
+from fastsim.cluster.routers.tree import KEEP_ALL, KEEP_TIME, REPLICAS, forget_old, remember, tree_matches
 from fastsim.cluster.routers.view import (
     BATCH_TOK,
     BLOCK_TOK,
@@ -27,7 +27,6 @@ from fastsim.cluster.routers.view import (
     NOW_PS,
     PROMPT_TOK,
 )
-from fastsim.rng import below, uniform
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 _SOURCE = "ai-dynamo/dynamo, mid-2026"
@@ -247,42 +246,6 @@ def _hear(view, kind, what, replica, value):
 
 
 @kernel
-def choose_least(score, rng, temperature):
-    """Replica of least cost, one of equals at random; with a temperature, at random by weight.
-
-    Weights are exp(-cost / ((highest - lowest) temperature)), so a temperature has no unit. One draw if
-    several costs are least, or if there is a temperature; none otherwise.
-    """
-    low = score[0]
-    high = score[0]
-    for r in range(1, score.shape[0]):
-        low = min(low, score[r])
-        high = max(high, score[r])
-    if temperature > 0.0 and high > low:
-        scale = 1.0 / ((high - low) * temperature)
-        total = 0.0
-        for r in range(score.shape[0]):
-            total += math.exp((low - score[r]) * scale)
-        left = uniform(rng) * total
-        for r in range(score.shape[0]):
-            left -= math.exp((low - score[r]) * scale)
-            if left < 0.0:
-                return r
-        return score.shape[0] - 1
-    equal = 0
-    for r in range(score.shape[0]):
-        if score[r] == low:
-            equal += 1
-    skip = below(rng, equal) if equal > 1 else 0
-    for r in range(score.shape[0]):
-        if score[r] == low:
-            if skip == 0:
-                return r
-            skip -= 1
-    return 0
-
-
-@kernel
 def _all_busy(view):
     """Whether every replica has more active prefill than the threshold lets through."""
     most = view.params[_QUEUE] * view.limits[BATCH_TOK]
@@ -350,6 +313,7 @@ def dynamo_kv(view, request):
         replicas = view.load.shape[0]
         for r in range(replicas):
             view.real[r] = view.match[r]
+        forget_old(view, view.prompt[NOW_PS])
         tree_matches(view, request)
         for r in range(replicas):
             view.match[r] = max(view.match[r], int(view.real[r]))
@@ -374,6 +338,7 @@ def dynamo_kv_ttl(view, request):
     _sweep(view)
     if _all_busy(view):
         return HOLD
+    forget_old(view, view.prompt[NOW_PS])
     tree_matches(view, request)
     r = _choose(view, request)
     remember(view, request, r)

@@ -63,7 +63,7 @@ class World:
     router : number of the router that a policy's object belongs to.
     engine : "vllm" or "lecture".
     block_tok : tokens a block of the engine's.
-    kv_blocks : blocks a replica has.
+    kv_blocks, batch_tok : blocks a replica has, tokens its step computes at most.
     draw : the router's random stream.
     """
 
@@ -73,6 +73,7 @@ class World:
     engine: str
     block_tok: int
     kv_blocks: int
+    batch_tok: int
     draw: Draw
 
 
