@@ -139,7 +139,7 @@ class Costs:
         node = world.system.nodes[world.system.slots[slot]]
         if node.role.runs is None:
             return (slot,), self.mean[slot]
-        above = tuple(sorted({s for i in node.inputs for s in world.system.nodes[i].reads}))
+        above = tuple(sorted({s for i in node.inputs for s in world.reads[i]}))
         models = len(world.models)
         ran = np.empty((models ** len(above), world.questions))
         for row, chosen in enumerate(np.ndindex(*[models] * len(above))):

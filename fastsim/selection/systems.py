@@ -16,9 +16,8 @@ A system is a few lines of Python or of TOML::
 
 from __future__ import annotations
 
-import operator
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,13 +124,10 @@ class System:
         """The modules as the machine reads them."""
         places = {module.name: at for at, module in enumerate(self.modules)}
         slot_of = {at: slot for slot, at in enumerate(self.slots)}
-        nodes: list[Node] = []
-        for at, module in enumerate(self.modules):
-            inputs = tuple(places[name] for name in module.inputs)
-            slot = slot_of.get(at, -1)
-            above = {slot for i in inputs for slot in nodes[i].reads} | ({slot} if slot >= 0 else set())
-            nodes.append(Node(roles.get(module.role), inputs, slot, tuple(sorted(above))))
-        return tuple(nodes)
+        return tuple(
+            Node(roles.get(module.role), tuple(places[name] for name in module.inputs), slot_of.get(at, -1))
+            for at, module in enumerate(self.modules)
+        )
 
     @cached_property
     def skills(self) -> tuple[str, ...]:
@@ -172,19 +168,11 @@ class Node:
         Places among the nodes.
     slot : int
         Place in an allocation; -1 without a model.
-    reads : tuple of int
-        Slots whose models its answer depends on, its own included.
     """
 
     role: roles.Role
     inputs: tuple[int, ...]
     slot: int
-    reads: tuple[int, ...]
-
-    @cached_property
-    def models(self) -> Callable[[tuple[int, ...]], Any]:
-        """Takes the models of those slots from an allocation."""
-        return operator.itemgetter(*self.reads)
 
 
 SYSTEMS: dict[str, System] = {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,21 @@ class World:
         """Q."""
         return self.success.shape[2]
 
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the slots whose models its answer depends on; its own and partners included."""
+        partner = {each.slot: each.partner for each in self.couplings}
+        reads: list[set[int]] = []
+        for node in self.system.nodes:
+            own = {slot for slot in (node.slot, partner.get(node.slot, -1)) if slot >= 0}
+            reads.append(own.union(*(reads[i] for i in node.inputs)))
+        return tuple(tuple(sorted(slots)) for slots in reads)
+
+    @cached_property
+    def _models(self) -> list[Callable[[Allocation], Any]]:
+        """For each node, what takes the models of those slots from an allocation."""
+        return [operator.itemgetter(*slots) for slots in self.reads]
+
     def part(self, questions: Any) -> World:
         """The world of some of the questions: indices, a slice or a mask."""
         couplings = tuple(
@@ -205,7 +222,7 @@ class World:
         """What a node answers; kept, as it depends on the models of few slots only."""
         node = self.system.nodes[at]
         kept = self._answers
-        key = (at, node.models(allocation))
+        key = (at, self._models[at](allocation))
         found = kept.get(key)
         if found is None:
             inputs = [self._answer(allocation, i) for i in node.inputs]
