@@ -278,7 +278,7 @@ def _tree(
             "tree": settings,
             "holds": np.zeros((0, words), np.int64),
             "marks": np.zeros((0, words), np.int64),
-            "first": _NOTHING,
+            "node": np.zeros((0, 2), np.int64),
             "entry": np.zeros((0, tr.N_ENTRY), np.int64),
             "where": np.zeros((0, 2), np.int64),
             "list": lists,
@@ -306,7 +306,7 @@ def _tree(
         "tree": settings,
         "holds": np.zeros((len(run_blk), words), np.int64),
         "marks": np.zeros((len(run_blk) if made.marks else 0, words), np.int64),
-        "first": np.full(len(run_blk), st.NONE, np.int64),
+        "node": np.full((len(run_blk) if made.keep == tr.KEEP_LEAVES else 0, 2), st.NONE, np.int64),
         "entry": np.zeros((entries, tr.N_ENTRY), np.int64),
         "where": np.zeros((st.table_slots(entries), 2), np.int64),
         "list": lists,
@@ -314,7 +314,7 @@ def _tree(
 
 
 _NOTHING = np.zeros(0, np.int64)
-_CHANGING = ("tree", "holds", "marks", "first", "entry", "where", "list")
+_CHANGING = ("tree", "holds", "marks", "node", "entry", "where", "list")
 
 
 def _copied(tree: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ import msgspec
 from fastsim._jit import kernel
 from fastsim.cluster._masks import lowest_bit
 from fastsim.cluster._state import BITS
+from fastsim.cluster.routers.leaves import FIRST, insert, trim
 from fastsim.cluster.routers.load import two_replicas
 from fastsim.cluster.routers.ranges import Count, NotNegative, Positive, Seconds, Share
 from fastsim.cluster.routers.registry import Tree, router
@@ -31,8 +32,6 @@ from fastsim.cluster.routers.tree import (
     SIZE_BLK,
     deepest,
     holds_run,
-    remember,
-    trim_leaves,
 )
 from fastsim.cluster.routers.view import (
     NOW_PS,
@@ -87,7 +86,7 @@ def evict_on_time(view, interval_s, tick):
     if now != view.memory[tick]:
         view.memory[tick] = now
         for r in range(view.load.shape[0]):
-            trim_leaves(view, r)
+            trim(view, r)
 
 
 @kernel
@@ -100,7 +99,7 @@ def out_of_balance(view, abs_threshold, rel_threshold):
 @kernel
 def _tenant(view, run):
     """The worker that came to a node first; if it has lost the node since, any: the one of lowest index."""
-    first = view.first[run]
+    first = view.node[run, FIRST]
     if first >= 0 and holds_run(view, run, first):
         return first
     word = 0
@@ -142,7 +141,7 @@ def _cache_aware(view, request, fallback):
             r = _smallest_tree(view)
     if r < 0:
         r = _least_processed(view) if fallback == _BY_PROCESSED else least(view.load)
-    remember(view, request, r)
+    insert(view, request, r)
     view.memory[_PROCESSED + r] += 1
     return r
 
@@ -166,8 +165,7 @@ def sglang_cache_aware_smallest_tree(view, request):
 
     Every `eviction_interval_s` each worker's leaves go, the one used longest ago first, until it has
     `max_tree_size` characters. A match does not renew a leaf here (it does, in some versions for one match
-    in eight); the prompt's insertion does. Leaves are cut at all places where prompts of the workload part,
-    so that a little less goes than with a whole leaf of the system's. Ties go to the first worker.
+    in eight); the prompt's insertion does. Ties go to the first worker.
     """
     return _cache_aware(view, request, _SMALLEST_TREE)
 

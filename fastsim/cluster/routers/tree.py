@@ -10,7 +10,7 @@ How a tree forgets (``view.tree[KEEP]``):
 * ``KEEP_ALL``: never;
 * ``KEEP_BLOCKS``: a list a replica of so many blocks; the block used longest ago goes first, and a prompt
   uses its blocks from the root down, so its first block goes first;
-* ``KEEP_LEAVES``: a list a replica, trimmed to its blocks only by `trim_leaves`: whole leaves go;
+* ``KEEP_LEAVES``: a list a replica, cut to its blocks only when asked to: whole leaves go (`leaves`);
 * ``KEEP_TIME``: one list; what was not used for so long goes;
 * ``KEEP_SHARED``: one list of so many blocks for all replicas together, and by time.
 """
@@ -134,7 +134,8 @@ def tree_has_room(view, request):
 
 
 @kernel
-def _new_entry(view, key, blocks, at):
+def new_entry(view, key, blocks, at):
+    """Make an entry, of list `at` but not yet in it; returns it."""
     tree = view.tree
     entry = view.entry
     e = tree[SPARE]
@@ -156,7 +157,8 @@ def _new_entry(view, key, blocks, at):
 
 
 @kernel
-def _append(view, at, e):
+def append_entry(view, at, e):
+    """Make an entry the newest of a list."""
     entry = view.entry
     last = view.list[at, NEWEST]
     entry[e, OLDER] = last
@@ -169,7 +171,8 @@ def _append(view, at, e):
 
 
 @kernel
-def _prepend(view, at, e):
+def prepend_entry(view, at, e):
+    """Make an entry the oldest of a list."""
     entry = view.entry
     first = view.list[at, OLDEST]
     entry[e, NEWER] = first
@@ -182,7 +185,8 @@ def _prepend(view, at, e):
 
 
 @kernel
-def _unlink(view, at, e):
+def unlink_entry(view, at, e):
+    """Take an entry out of a list."""
     entry = view.entry
     older = entry[e, OLDER]
     newer = entry[e, NEWER]
@@ -209,7 +213,7 @@ def forget(view, e):
     entry = view.entry
     key = entry[e, KEY]
     at = _list_of(view, key)
-    _unlink(view, at, e)
+    unlink_entry(view, at, e)
     view.list[at, SIZE_BLK] -= entry[e, BLOCKS] - entry[e, CUT]
     view.list[at, COUNT] -= 1
     drop_slot(view.where, find_slot(view.where, key))
@@ -233,11 +237,6 @@ def _clear(view, key):
         return
     r = key - run * view.tree[REPLICAS]
     view.holds[run, r // BITS] &= ~(1 << (r % BITS))
-    some = 0
-    for word in range(view.holds.shape[1]):
-        some |= view.holds[run, word]
-    if some == 0:
-        view.first[run] = NONE  # the node is gone; who is sent a prompt through it next makes a new one
 
 
 # --- remembering --------------------------------------------------------------------------------------------
@@ -253,65 +252,40 @@ def remember(view, request, r):
     replicas = tree[REPLICAS]
     if keep >= KEEP_TIME:
         forget_old(view, view.prompt[NOW_PS])
-    tree[EPOCH] += 1
-    up = NONE
     begin = view.path_ptr[request]
     end = view.path_ptr[request + 1]
     who = 0 if keep == KEEP_SHARED else r
     for place in range(begin, end):
         run = view.path[place]
-        if view.first[run] == NONE:
-            view.first[run] = r
         if keep == KEEP_ALL:
             if view.holds[run, word] & bit == 0:
                 view.list[r, SIZE_BLK] += view.run_blk[run]
         else:
-            leaf = place == end - 1 and view.tail_blk[request] == 0
-            up = _use(view, run * replicas + who, view.run_blk[run], up, leaf)
+            _use(view, run * replicas + who, view.run_blk[run])
         view.holds[run, word] |= bit
     if view.tail_blk[request] > 0:
         if keep == KEEP_ALL:
             view.list[r, SIZE_BLK] += view.tail_blk[request]
         else:
-            _use(view, (tree[RUNS] + request) * replicas + who, view.tail_blk[request], up, True)
+            _use(view, (tree[RUNS] + request) * replicas + who, view.tail_blk[request])
     if keep in (KEEP_BLOCKS, KEEP_SHARED):
         _push_out(view, who if keep == KEEP_BLOCKS else 0)
 
 
 @kernel
-def _use(view, key, blocks, up, leaf):
-    """Make an entry the newest of its list, adding it if need be; returns it.
-
-    A tree that drops leaves renews only the leaf: what lies above goes as soon as it is a leaf itself.
-    """
-    tree = view.tree
+def _use(view, key, blocks):
+    """Make an entry the newest of its list, adding it if need be."""
     entry = view.entry
     at = _list_of(view, key)
     e = get(view.where, key, NONE)
-    known = e != NONE
-    if known:
+    if e == NONE:
+        e = new_entry(view, key, blocks, at)
+    else:
         view.list[at, SIZE_BLK] += entry[e, CUT]
         entry[e, CUT] = 0
-    else:
-        e = _new_entry(view, key, blocks, at)
-        if tree[KEEP] == KEEP_LEAVES and up != NONE:
-            entry[e, UP] = up
-            entry[up, CHILDREN] += 1
-    if tree[KEEP] == KEEP_LEAVES:
-        if leaf:
-            if known:
-                _unlink(view, at, e)
-            _append(view, at, e)
-            entry[e, STAMP] = tree[EPOCH]
-        elif not known:
-            _prepend(view, at, e)
-            entry[e, STAMP] = 0
-    else:
-        if known:
-            _unlink(view, at, e)
-        _append(view, at, e)
-        entry[e, STAMP] = view.prompt[NOW_PS]
-    return e
+        unlink_entry(view, at, e)
+    append_entry(view, at, e)
+    entry[e, STAMP] = view.prompt[NOW_PS]
 
 
 @kernel
@@ -338,28 +312,3 @@ def forget_old(view, now_ps):
         if view.entry[e, STAMP] + view.tree[TTL_PS] > now_ps:
             return
         forget(view, e)
-
-
-@kernel
-def trim_leaves(view, r):
-    """Drop the oldest leaves of replica r while its tree is above the capacity."""
-    entry = view.entry
-    e = view.list[r, OLDEST]
-    while e != NONE and view.list[r, SIZE_BLK] > view.tree[CAPACITY_BLK]:
-        following = entry[e, NEWER]
-        if entry[e, CHILDREN] == 0:
-            up = entry[e, UP]
-            forget(view, e)
-            # What lies above may be a leaf now, and older than all that is left.
-            while (
-                up != NONE
-                and entry[up, CHILDREN] == 0
-                and entry[up, STAMP] == 0
-                and view.list[r, SIZE_BLK] > view.tree[CAPACITY_BLK]
-            ):
-                above = entry[up, UP]
-                if following == up:
-                    following = entry[up, NEWER]
-                forget(view, up)
-                up = above
-        e = following

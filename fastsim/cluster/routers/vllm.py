@@ -9,6 +9,7 @@ import msgspec
 
 from fastsim._jit import kernel
 from fastsim.cluster._masks import least_loaded_of
+from fastsim.cluster.routers.leaves import insert
 from fastsim.cluster.routers.ranges import Count, NotNegative, Seconds, Share
 from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.ring import ring_owner, ring_room, session_key
@@ -21,7 +22,7 @@ from fastsim.cluster.routers.sessions import (
     sessions_at,
 )
 from fastsim.cluster.routers.sglang import evict_on_time, out_of_balance
-from fastsim.cluster.routers.tree import KEEP_LEAVES, deepest, remember
+from fastsim.cluster.routers.tree import KEEP_LEAVES, deepest
 from fastsim.cluster.routers.view import N_ROUTERS, NOW_PS, in_ps, least, prompt_tok, session, ticks
 from fastsim.rng import hash_bits
 
@@ -82,7 +83,7 @@ def vllm_cache_aware(view, request):
         r = least(view.load)
     if known >= 0:
         keep_session(view, known, r, now)
-    remember(view, request, r)
+    insert(view, request, r)
     return r
 
 
