@@ -126,6 +126,21 @@ def test_lists_whose_next_model_hardly_helps_are_pruned():
     assert all(len(item.cascade.models) == 1 for item in everyone)
 
 
+def test_a_pool_keeps_the_undominated_models_first():
+    table = make_table(400, models=4, repeats=0)
+    right = np.random.default_rng(3).random(table.scores.shape) < (0.5, 0.3, 0.7, 0.6)
+    table = replace(table, scores=right.astype(float))  # m1 is worse than m0, m3 than m2, and both are dearer
+    for pool, kept in (
+        (1, {"m2"}),
+        (2, {"m0", "m2"}),
+        (3, {"m0", "m2", "m3"}),
+        (9, {"m0", "m1", "m2", "m3"}),
+    ):
+        found = frontier(table, scorer_of_auc(table, 0.95), pool=pool, stages=4, min_improvement=0.0)
+        assert {model for item in found for model in item.cascade.models} <= kept
+    assert len(frontier(table, scorer_of_auc(table, 0.95), pool=1)) == 1
+
+
 def test_a_perfect_scorer_reaches_the_oracle_of_its_list():
     table = make_table(200, models=3, repeats=0)
     best = frontier(table, scorer_of_auc(table, 1.0))[-1]
@@ -179,7 +194,8 @@ def test_what_cascades_are_refused():
         (lambda: Cascade((), ()), "a cascade of 0 models"),
         (lambda: Cascade(("n0",), ()).route(table, trust), "there is no model 'n0'; choose one of: m0"),
         (lambda: frontier(table, trust[:5]), "trust has the shape (5, 3)"),
-        (lambda: frontier(table, trust, stages=0), "stages is 0 and grid 40; they must be at least 1 and 2"),
+        (lambda: frontier(table, trust, stages=0), "stages is 0; it must be at least 1"),
+        (lambda: frontier(table, trust, pool=0), "pool is 0; it must be at least 1"),
         (lambda: frontier(table, trust, max_cost=0.1), "max_cost is 0.1; the cheapest model alone costs"),
         (lambda: scorer_of_auc(table, 0.4), "auc is 0.4; it must lie from 0.5 to 1"),
         (lambda: judge(table, 1.2), "error is 1.2; it must lie from 0 to 1"),

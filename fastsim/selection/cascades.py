@@ -87,6 +87,7 @@ def frontier(
     stages: int = 3,
     grid: int = 40,
     min_improvement: float = 0.01,
+    pool: int = 12,
     max_cost: float = np.inf,
 ) -> list[Found]:
     """All cascades that no other is both cheaper and better than, cheapest first.
@@ -102,6 +103,9 @@ def frontier(
         Thresholds tried at a stage: quantiles of the trust among the questions that reach it.
     min_improvement : float
         Lists are pruned where the next model adds less than this to the last: E[max(s_next - s_last, 0)].
+    pool : int
+        At most so many models are considered: those that no other is both cheaper and better than, then those
+        that only these are, and so on.
     max_cost : float
         Largest mean cost of interest, of all calls made.
 
@@ -119,13 +123,14 @@ def frontier(
     -----
     Lists ascend in mean cost: to ask a dearer model first and a cheaper one after is left out.
     """
-    if stages < 1 or grid < 2:
-        raise InputError(f"stages is {stages} and grid {grid}; they must be at least 1 and 2")
+    for name, value, least in (("stages", stages, 1), ("grid", grid, 2), ("pool", pool, 1)):
+        if value < least:
+            raise InputError(f"{name} is {value}; it must be at least {least}")
     if trust.shape != table.scores.shape:
         raise InputError(f"trust has the shape {trust.shape}; the table's scores have {table.scores.shape}")
     everyone = np.arange(table.size)
     kept: list[tuple[float, float, tuple[int, ...], tuple[float, ...]]] = []
-    for order in _lists(table, stages, min_improvement):
+    for order in _lists(table, _best(table, pool), stages, min_improvement):
         cost, quality, thresholds = _settings(table, trust, order, everyone, grid)
         cost, quality = cost / table.size, quality / table.size
         kept += [
@@ -156,14 +161,30 @@ def under_budget(found: list[Found], budget: float) -> Found:
     return max(within, key=lambda item: item.quality)
 
 
-def _lists(table: Outcomes, stages: int, min_improvement: float) -> Iterator[tuple[int, ...]]:
+def _best(table: Outcomes, pool: int) -> list[int]:
+    """Models by fronts of undominated ones, peeled off until the pool is full; in ascending order of cost."""
+    cost, quality = table.costs.mean(axis=0), table.scores.mean(axis=0)
+    rest, kept = np.arange(len(table.models)), np.empty(0, np.int64)
+    while len(rest) and len(kept) < pool:
+        front = rest[_undominated(cost[rest], quality[rest], np.inf)]
+        kept = np.concatenate([kept, front[::-1][: pool - len(kept)]])  # the better of the last front
+        rest = np.setdiff1d(rest, front)
+    return kept[np.lexsort((kept, cost[kept]))].tolist()
+
+
+def _lists(
+    table: Outcomes, by_cost: list[int], stages: int, min_improvement: float
+) -> Iterator[tuple[int, ...]]:
     """Lists of models in ascending order of cost, without steps that hardly improve."""
-    by_cost = np.argsort(table.costs.mean(axis=0), kind="stable").tolist()
     scores = table.scores
-    gain = np.array([np.maximum(scores - scores[:, [k]], 0.0).mean(axis=0) for k in range(len(by_cost))])
+
+    def gain(last: int, following: int) -> float:
+        return float(np.maximum(scores[:, following] - scores[:, last], 0.0).mean())
+
+    helps = {pair for pair in combinations(by_cost, 2) if gain(*pair) >= min_improvement}
     for length in range(1, min(stages, len(by_cost)) + 1):
         for order in combinations(by_cost, length):
-            if all(gain[a, b] >= min_improvement for a, b in pairwise(order)):
+            if helps.issuperset(pairwise(order)):
                 yield order
 
 

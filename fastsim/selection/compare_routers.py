@@ -277,7 +277,7 @@ class _Measured:
             found["cost_save"] = np.array(
                 [measure.cost_save(cost[r], quality[r], best_cost[r], best[r]) for r in rows]
             )
-        if self.parts.test.cost_unit == "$":
+        if self.parts.test.cost_unit == "$" and self.parts.test.score_range[1] == 1.0:
             found["router_arena"] = measure.router_arena(quality[:, 0], 1000.0 * cost[:, 0])
         found |= self._two_models(curve)
         # Equal means may differ by rounding; dollars a question are too small to round.
