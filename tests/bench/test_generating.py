@@ -1,4 +1,4 @@
-"""How many requests a second each generator makes, its workload checked; target: a million for simple ones."""
+"""How many requests a second each generator makes, its arrays checked; target: a million for simple ones."""
 
 from __future__ import annotations
 
