@@ -13,7 +13,7 @@ from fastsim._jit import kernel
 def _home(table, key):
     """Slot where `key` belongs: multiplicative hashing of both halves, which no integer type overflows.
 
-    Each half has an odd factor of its own: folded into one, halves that grow together would fall on few slots.
+    Each half has an odd factor of its own: folded into one, halves that grow together would share slots.
     """
     mixed = (key & 0x7FFFFFFF) * 1327217885 + ((key >> 31) & 0x7FFFFFFF) * 1779033703
     return (mixed >> 15) & (table.shape[0] - 1)
