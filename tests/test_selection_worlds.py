@@ -291,8 +291,8 @@ REFUSED = {
         np.ones((2, 1, 3), dtype=np.bool_),
         (Coupling(0, 1, np.ones((1, 3), dtype=np.bool_)),),
     ),
-    "allocation [0, 9]: there is no model 9, only 0 to 4": lambda: demo_1()[0].allocation([0, 9]),
-    "allocation [0] has 1 models; it needs 2": lambda: demo_1()[0].allocation([0]),
+    "allocation (0, 9): there is no model 9, only 0 to 4": lambda: demo_1()[0].allocation([0, 9]),
+    "allocation (0,) has 1 models; it needs 2": lambda: demo_1()[0].allocation([0]),
     "shared 0.7 and per_model 0.7 are shares of one variance: 0 or more, at most 1 together": lambda: Latent(
         0.7, 0.7
     ),

@@ -179,11 +179,11 @@ class World:
         """
         checked = tuple(int(k) for k in models)
         if len(checked) != self.slots:
-            raise InputError(f"allocation {list(models)} has {len(checked)} models; it needs {self.slots}")
+            raise InputError(f"allocation {checked} has {len(checked)} models; it needs {self.slots}")
         for k in checked:
             if not 0 <= k < len(self.models):
                 raise InputError(
-                    f"allocation {list(models)}: there is no model {k}, only 0 to {len(self.models) - 1}"
+                    f"allocation {checked}: there is no model {k}, only 0 to {len(self.models) - 1}"
                 )
         return checked
 

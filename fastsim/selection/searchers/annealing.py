@@ -39,7 +39,9 @@ def simulated_annealing(search: Search, params: Annealing) -> None:
     The best allocation met is the result.
     """
     if params.cold > params.hot:
-        raise InputError(f"cold is {params.cold:g}; it must not be above hot, {params.hot:g}")
+        raise InputError(
+            f"searcher simulated_annealing: cold = {params.cold:g} must not be above hot = {params.hot:g}"
+        )
     now = best = search.start
     worth = top = search.objective(now)
     search.move(now)
