@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster import _state as st
-from fastsim.cluster.prefix import tree_prompts
+from fastsim.cluster.prefix import tree_prompts, truncated
 from fastsim.cluster.routers import tree as tr
 from fastsim.cluster.routers.registry import Size, Tree
 from fastsim.cluster.routers.view import FIELDS, N_PROMPT, N_ROUTERS, ROUTER, View
@@ -288,6 +288,8 @@ def _tree(
     ptr, path, run_blk, tail = tree_prompts(
         workload, block, segments=segments, partial=made.partial, answers=made.engine_runs
     )
+    if made.most_blk:
+        ptr, path, run_blk, tail = truncated(ptr, path, run_blk, tail, made.most_blk)
     settings[[tr.KEEP, tr.BLOCK_TOK, tr.RUNS]] = made.keep, block, len(run_blk)
     settings[[tr.REPLICAS, tr.CAPACITY_BLK, tr.TTL_PS]] = (
         replicas,

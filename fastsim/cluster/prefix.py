@@ -177,6 +177,22 @@ def tree_prompts(
     return ptr, path, made.run_blk, tail
 
 
+def truncated(ptr: Ints, path: Ints, run_blk: Ints, tail: Ints, most: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """The prompts of `tree_prompts`, of which only the first `most` blocks count.
+
+    A run begins at one depth in all prompts, so it is cut alike in all.
+    """
+    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(run_blk[path])))
+    begin = ends[:-1] - np.repeat(ends[ptr[:-1]], np.diff(ptr))
+    kept = begin < most
+    cut = run_blk.copy()
+    cut[path] = np.minimum(run_blk[path], np.maximum(most - begin, 0))
+    new_ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))[ptr]
+    on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(cut[path[kept]])))
+    left = most - (on_path[new_ptr[1:]] - on_path[new_ptr[:-1]])
+    return new_ptr, path[kept], cut, np.minimum(tail, left)
+
+
 def _leading(ptr: Ints, symbols: Ints, count: Ints) -> tuple[Ints, Ints]:
     """The first `count` symbols of each prompt."""
     new_ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))

@@ -66,7 +66,9 @@ class Tree:
         Whether its runs are those of the engine's caches, so that reports of caches can name them: answers
         then count with the run in which a prompt ends. For blocks of the engine's size.
     marks : bool
-        Whether the policy marks runs by replica itself, in ``view.marks``.
+        Whether there are masks of runs by replica beside its own, ``view.marks``.
+    most_blk : int
+        Blocks of a prompt that count, from its start; 0 is all.
     """
 
     keep: int = KEEP_ALL
@@ -76,6 +78,7 @@ class Tree:
     partial: bool = False
     engine_runs: bool = False
     marks: bool = False
+    most_blk: int = 0
 
 
 def _number(hint: Any, value: Any) -> float:

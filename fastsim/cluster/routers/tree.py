@@ -9,7 +9,8 @@ How a tree forgets (``view.tree[KEEP]``):
 
 * ``KEEP_ALL``: never;
 * ``KEEP_BLOCKS``: a list a replica of so many blocks; the block used longest ago goes first, and a prompt
-  uses its blocks from the root down, so its first block goes first;
+  uses its blocks from the root down, so its first block goes first; ``view.marks``, if the tree has them,
+  are the replicas that still have the end of a run;
 * ``KEEP_LEAVES``: a list a replica, cut to its blocks only when asked to: whole leaves go (`leaves`);
 * ``KEEP_TIME``: one list; what was not used for so long goes;
 * ``KEEP_SHARED``: one list of so many blocks for all replicas together, and by time.
@@ -124,6 +125,13 @@ def holds_run(view, run, r):
 
 
 @kernel
+def blocks_sent(view, run, r):
+    """Blocks of a run that are still known to have been sent to a replica; for trees with entries."""
+    e = get(view.where, run * view.tree[REPLICAS] + r, NONE)
+    return 0 if e == NONE else view.entry[e, BLOCKS] - view.entry[e, CUT]
+
+
+@kernel
 def tree_has_room(view, request):
     """Whether there is room to remember one more prompt."""
     if view.tree[KEEP] == KEEP_ALL:
@@ -222,7 +230,23 @@ def forget(view, e):
     entry[e, NEWER] = tree[SPARE]
     tree[SPARE] = e
     tree[LIVE] -= 1
+    if entry[e, CUT] > 0:
+        _mark(view, key, False)
     _clear(view, key)
+
+
+@kernel
+def _mark(view, key, on):
+    """Note whether an entry's replica has lost the start of the run only."""
+    run = key // view.tree[REPLICAS]
+    if view.tree[KEEP] != KEEP_BLOCKS or run >= view.marks.shape[0]:
+        return
+    r = key - run * view.tree[REPLICAS]
+    bit = 1 << (r % BITS)
+    if on:
+        view.marks[run, r // BITS] |= bit
+    else:
+        view.marks[run, r // BITS] &= ~bit
 
 
 @kernel
@@ -298,6 +322,7 @@ def _push_out(view, at):
         if entry[e, BLOCKS] - entry[e, CUT] > over:
             if entry[e, CUT] == 0:
                 _clear(view, entry[e, KEY])
+                _mark(view, entry[e, KEY], True)
             entry[e, CUT] += over
             view.list[at, SIZE_BLK] -= over
         else:
