@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -64,3 +65,37 @@ RULES = {
     "debate_swayed": _debate(_swayed),
 }
 assert set(RULES) <= set(SYSTEMS)
+
+
+def correct_counts(world: World) -> dict[tuple[int, ...], int]:
+    """How many questions each allocation gets right, one byte a question and one question at a time."""
+    places = itertools.product(range(len(world.models)), repeat=world.slots)
+    return {a: sum(run(world, a, q)[0] for q in range(world.questions)) for a in places}
+
+
+def count(leaves: Any, success: Any, partner: Any, sizes: Any) -> list[list[int]]:
+    """What the kernel `count` fills, from bytes: bool[B, 8, Q], bool[3, 2 K, Q], int[B, 3], three sizes."""
+    models, questions = len(success[0]) // 2, len(leaves[0][0])
+    counts = []
+    for b, leaf in enumerate(leaves):
+        row = []
+        for chosen in itertools.product(*(range(size) for size in sizes)):
+            at = [k + models if partner[b][level] == k else k for level, k in enumerate(chosen)]
+            ways = [
+                sum(4 >> level for level in range(3) if success[level][at[level]][q])
+                for q in range(questions)
+            ]
+            row.append(sum(bool(leaf[way][q]) for q, way in enumerate(ways)))
+        counts.append(row)
+    return counts
+
+
+def keep(counts: Any, cost: Any, questions: int, top: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """What the kernel `keep` keeps of all: the cheapest by right answers (-1: none), and the best."""
+    places = range(len(counts))
+    cheapest = [
+        min((place for place in places if counts[place] == right), key=lambda p: (cost[p], p), default=-1)
+        for right in range(questions + 1)
+    ]
+    best = sorted(places, key=lambda place: (-counts[place], place))[:top]
+    return cheapest, [(int(counts[place]), place) for place in best]
