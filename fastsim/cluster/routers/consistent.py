@@ -14,7 +14,7 @@ from fastsim.cluster.routers.ring import (
     node_after,
     node_owner,
     prefix_key,
-    ring_room,
+    prefix_room,
     session_key,
     unkept_tree,
 )
@@ -39,7 +39,7 @@ class BoundedLoads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "consistent_hash_bounded",
     params=BoundedLoads,
     source="Mirrokni et al., SODA 2018",
-    memory=lambda params, size: ring_room(size.replicas, _RING_NODES),
+    memory=lambda params, size: prefix_room(size.replicas, _RING_NODES, size.runs),
     tree=unkept_tree,
 )
 def consistent_hash_bounded(view, request):
@@ -55,9 +55,10 @@ def consistent_hash_bounded(view, request):
     for r in range(replicas):
         total += load[r]
     most = view.params[0] * total / replicas
-    key = (
-        session_key(view, request) if view.params[1] == 0 else prefix_key(view, request, int(view.params[2]))
-    )
+    if view.params[1] == 0:
+        key = session_key(view, request)
+    else:
+        key = prefix_key(view, request, int(view.params[2]), _RING_NODES)
     node = next_node(view, _RING_NODES, key)
     # The bound is rounded up: load + 1 <= ceil(most) is load < most.
     while load[node_owner(view, node)] >= most:

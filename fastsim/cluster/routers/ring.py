@@ -13,7 +13,7 @@ from fastsim._jit import kernel
 from fastsim.cluster.routers.registry import Tree
 from fastsim.cluster.routers.sort import sort
 from fastsim.cluster.routers.tree import KEEP_ALL
-from fastsim.cluster.routers.view import session
+from fastsim.cluster.routers.view import most_replicas, replica_room, session
 from fastsim.rng import hash_bits
 
 _FOR = 0  # place in the memory: replicas that the ring was made for
@@ -89,17 +89,39 @@ def unkept_tree(params: object, cluster: object) -> Tree:
     return Tree(KEEP_ALL, block_tok=1)
 
 
-@kernel
-def prefix_key(view, request, tokens):
-    """Key of the prompt's first tokens, or of all if it is shorter; needs `unkept_tree`.
+def prefix_room(replicas: int, nodes: int, runs: int) -> int:
+    """Length of a ring and of what `prefix_key` keeps behind it."""
+    return ring_room(replica_room(replicas), nodes) + 2 * runs
 
-    Prompts have the same first tokens exactly if they have the run in common on which those end.
+
+@kernel
+def _first_requests(view, at):
+    """Note for each run the first request whose prompt has it, and the first that ends with it."""
+    for request in range(view.path_ptr.shape[0] - 2, -1, -1):
+        end = view.path_ptr[request + 1]
+        for place in range(view.path_ptr[request], end):
+            view.memory[at + 2 * view.path[place]] = request + 1
+        if view.tail_blk[request] == 0:
+            view.memory[at + 2 * view.path[end - 1] + 1] = request + 1
+
+
+@kernel
+def prefix_key(view, request, tokens, nodes):
+    """Key of the prompt's first tokens, or of all if it is shorter: the first request that has the same.
+
+    Needs `unkept_tree` and `prefix_room`. Prompts have the same first tokens exactly if they have the run in
+    common on which those end. All routers find the same key, as they would by hashing the tokens.
     """
+    at = _NODES + most_replicas(view) * nodes
     depth = 0
     end = view.path_ptr[request + 1]
     for place in range(view.path_ptr[request], end):
         run = view.path[place]
+        if view.memory[at + 2 * run] == 0:
+            _first_requests(view, at)
         depth += view.run_blk[run]
-        if depth >= tokens or (place == end - 1 and view.tail_blk[request] == 0):
-            return 2 * run + 1
-    return 2 * request
+        if depth >= tokens:
+            return view.memory[at + 2 * run] - 1
+    if view.tail_blk[request] == 0:
+        return view.memory[at + 2 * view.path[end - 1] + 1] - 1
+    return request

@@ -18,7 +18,7 @@ from fastsim.cluster.routers.leaves import FIRST, insert, trim
 from fastsim.cluster.routers.load import two_replicas
 from fastsim.cluster.routers.ranges import Count, NotNegative, Positive, Seconds, Share
 from fastsim.cluster.routers.registry import Tree, router
-from fastsim.cluster.routers.ring import prefix_key, ring_owner, ring_room, unkept_tree
+from fastsim.cluster.routers.ring import prefix_key, prefix_room, ring_owner, unkept_tree
 from fastsim.cluster.routers.sessions import (
     NEXT_SWEEP,
     drop_sessions,
@@ -219,7 +219,7 @@ class PrefixHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params=PrefixHash,
     source=SOURCE,
     view="own",
-    memory=lambda params, size: ring_room(size.replicas, _RING_NODES),
+    memory=lambda params, size: prefix_room(size.replicas, _RING_NODES, size.runs),
     tree=unkept_tree,
 )
 def sglang_prefix_hash(view, request):
@@ -229,7 +229,7 @@ def sglang_prefix_hash(view, request):
     that has not too much, too. 150 virtual nodes a worker; the hash is another one than the system's.
     """
     replicas = view.load.shape[0]
-    first = ring_owner(view, _RING_NODES, prefix_key(view, request, int(view.params[0])))
+    first = ring_owner(view, _RING_NODES, prefix_key(view, request, int(view.params[0]), _RING_NODES))
     total = 0
     for r in range(replicas):
         total += view.load[r]

@@ -65,6 +65,7 @@ class World:
     block_tok : tokens a block of the engine's.
     kv_blocks, batch_tok : blocks a replica has, tokens its step computes at most.
     draw : the router's random stream.
+    prompts : all requests by arrival, for what stands in for a hash of a prompt: the first request with it.
     """
 
     replicas: int
@@ -75,6 +76,7 @@ class World:
     kv_blocks: int
     batch_tok: int
     draw: Draw
+    prompts: Sequence[Prompt] = ()
 
 
 class Prompt(Protocol):
