@@ -36,7 +36,7 @@ def text(found: Comparison) -> str:
         parts += [_pairs(found, pairs), ""]
     parts += [
         f"value ± half of the {100 * (level.level if level else 0.95):g} % bootstrap interval over test "
-        f"questions ({found.draws:,} draws); limits with --json",
+        f"questions ({found.draws:,} draws), what was learnt held fixed; limits with --json",
         f"Δ: minus {found.reference}, on the same draws",
         "quality, cost, gap to oracle: with the dial at its dearest",
         AIQ,

@@ -280,8 +280,9 @@ class _Measured:
         if self.parts.test.cost_unit == "$" and self.parts.test.score_range[1] == 1.0:
             found["router_arena"] = measure.router_arena(quality[:, 0], 1000.0 * cost[:, 0])
         found |= self._two_models(curve)
-        # Equal means may differ by rounding; dollars a question are too small to round.
-        return {what: values if what == "cost" else np.round(values, 12) for what, values in found.items()}
+        # Equal means may differ by rounding; costs are too small to round. Adding 0 makes 0 of -0.
+        rounded = {what: np.round(values, 12) + 0.0 for what, values in found.items()}
+        return rounded | {"cost": found["cost"]}
 
     def _two_models(self, curve: Curve) -> dict[str, Floats]:
         if curve.gain is None:

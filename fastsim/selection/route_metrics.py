@@ -1,6 +1,9 @@
 """Measures of model routers: RouteLLM's for two models, RouterBench's, RouterArena's, gains over baselines.
 
 All take plain arrays; the first axis of what is called ``[..., p]`` may be bootstrap draws.
+
+Published headlines (RouteLLM: 85 % lower cost at 95 % of GPT-4's quality on MT-Bench) used trained encoders and
+other training data: context, and no target for routers that see hashed words.
 """
 
 from __future__ import annotations
