@@ -2,8 +2,8 @@
 
 All take plain arrays; the first axis of what is called ``[..., p]`` may be bootstrap draws.
 
-Published headlines (RouteLLM: 85 % lower cost at 95 % of GPT-4's quality on MT-Bench) used trained encoders and
-other training data: context, and no target for routers that see hashed words.
+Published headlines (RouteLLM: 85 % lower cost at 95 % of GPT-4's quality on MT-Bench) used trained encoders
+and other training data: context, and no target for routers that see hashed words.
 """
 
 from __future__ import annotations
