@@ -16,6 +16,7 @@ from fastsim.cluster._state import (
     BLOCK,
     COMPUTED,
     FAULT,
+    FIRST,
     FREE,
     GENERATED,
     HIT,
@@ -30,6 +31,7 @@ from fastsim.cluster._state import (
     PREEMPTED,
     PREFILLING,
     PROMPT,
+    PS,
     QUEUE,
     QUOTA,
     RANKED,
@@ -106,6 +108,7 @@ def _admit(s, r, i):
     req[i, COMPUTED] = computed
     if req[i, PREEMPTED] == 0:
         req[i, HIT] = computed
+        req[i, FIRST] = rep[r, PS]  # until the first token: when it left the queue
     s.work[r] -= computed
     start_path(s, i, hit)
     schedule(s, r, i, tokens)

@@ -326,7 +326,7 @@ def _read(s, views, heard, row):
         _count_first(s, view, what, r)
     elif kind == FINISHED_NOW:
         _count_finished(s, view, what, r)
-    heard(view, kind, what, r, 0)
+    heard(view, kind, what, r, news[row, NEWS_VALUE])
 
 
 @kernel

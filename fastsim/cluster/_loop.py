@@ -179,7 +179,7 @@ def _send(s, view, r, i, now):
     change_load(s.load, s.level, r, 1)
     if s.cfg[NEWS]:
         count_sent(s, view, i, r)
-        tell_of_request(s, now, SENT, i, r, NEWS_SENT)
+        tell_of_request(s, now, SENT, i, r, 0, NEWS_SENT)
     if s.cfg[TRACK] == TRACK_TREE:
         remember(view, i, r)
     blocks = view.prompt[SEND_BLK]

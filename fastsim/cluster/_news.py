@@ -73,10 +73,10 @@ def tell(s, ps, kind, what, where, value):
 
 
 @kernel(inline="always")
-def tell_of_request(s, ps, kind, i, r, bit):
+def tell_of_request(s, ps, kind, i, r, value, bit):
     """Report something of request i if anybody wants to hear of it."""
     if s.cfg[NEWS] & bit:
-        tell(s, ps, kind, i, r, 0)
+        tell(s, ps, kind, i, r, value)
 
 
 @kernel

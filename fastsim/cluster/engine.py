@@ -30,6 +30,7 @@ from fastsim.cluster._running import continue_running, release, resume_paused, s
 from fastsim.cluster._state import (
     ADMITTING,
     ALPHA,
+    ARRIVAL,
     BETA,
     BITS,
     BLANK,
@@ -306,8 +307,9 @@ def _close_prefills(s, r):
             rep[r, PREFILLING] = i  # the last of the list: its chunk has used up the budget
         else:
             if generated == 0:
+                queued_ps = req[i, FIRST] - req[i, ARRIVAL]
                 req[i, FIRST] = rep[r, PS]
-                tell_of_request(s, rep[r, PS], FIRST_TOKEN, i, r, NEWS_REQUESTS)
+                tell_of_request(s, rep[r, PS], FIRST_TOKEN, i, r, queued_ps, NEWS_REQUESTS)
             if generated + 1 == req[i, OUTPUT]:
                 _finish(s, r, i)
             else:
@@ -325,4 +327,4 @@ def _finish(s, r, i):
     release(s, r, i, req[i, PROMPT] + req[i, OUTPUT] - 1, False)
     rep[r, FINISHED] += 1
     change_load(s.load, s.level, r, -1)
-    tell_of_request(s, rep[r, PS], FINISHED_NOW, i, r, NEWS_REQUESTS)
+    tell_of_request(s, rep[r, PS], FINISHED_NOW, i, r, 0, NEWS_REQUESTS)
