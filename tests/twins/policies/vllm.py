@@ -1,0 +1,126 @@
+"""Twins of vLLM's router and of the balancer inside vLLM."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.twins.policies import Prompt, View, World, least, stateless, twin
+from tests.twins.policies.sglang import Evicting, Ring, Sessions, out_of_balance, ps, session_key
+from tests.twins.rng import mix64
+
+
+@twin("vllm_cache_aware")
+class CacheAware:
+    """The session's worker, the least loaded with the match, or the least loaded."""
+
+    def __init__(self, params: dict, world: World):
+        self.params = params
+        self.evicting = Evicting(params["eviction_interval_s"], params["max_tree_size"])
+        self.sessions = Sessions()
+
+    def choose(self, view: View, request: Prompt) -> int:
+        """Choose, remember the session, insert."""
+        self.evicting.catch_up(view.now_ps, len(view.in_flight))
+        self.sessions.drop(view.now_ps - ps(self.params["session_idle_s"]))
+        chosen = self.find(view, request)
+        self.sessions.keep(request.session, chosen, view.now_ps)
+        self.evicting.tree.insert(request.prompt, chosen)
+        return chosen
+
+    def find(self, view: View, request: Prompt) -> int:
+        if out_of_balance(view.in_flight, self.params):
+            return least(view.in_flight)
+        known = self.sessions.replica(request.session)
+        if known is not None:
+            return known
+        node = self.evicting.tree.deepest(request.prompt)
+        if node.depth / request.prompt_tok > self.params["cache_threshold"]:
+            return min(node.added, key=lambda r: (view.in_flight[r], r))
+        return least(view.in_flight)
+
+
+@twin("vllm_consistent_hash")
+class ConsistentHash:
+    """A ring of sessions."""
+
+    def __init__(self, params: dict, world: World):
+        self.ring = Ring(160)
+
+    def choose(self, view: View, request: Prompt) -> int:
+        """The ring's worker."""
+        return self.ring.owner(session_key(request), len(view.in_flight))
+
+
+@twin("vllm_sticky_least_loaded")
+class StickyLeastLoaded:
+    """Sessions stay; new ones go where there are fewest."""
+
+    def __init__(self, params: dict, world: World):
+        self.params = params
+        self.sessions = Sessions()
+        self.swept_ps = 0
+
+    def choose(self, view: View, request: Prompt) -> int:
+        """The session's worker, or one with fewest sessions."""
+        if view.now_ps - self.swept_ps >= ps(self.params["sweep_s"]):
+            self.swept_ps = view.now_ps
+            self.sessions.drop(view.now_ps - ps(self.params["idle_s"]))
+        chosen = self.sessions.replica(request.session)
+        if chosen is None:
+            counts = self.sessions.counts(len(view.in_flight))
+            key = session_key(request)
+            chosen = min(range(len(counts)), key=lambda r: (counts[r], -(mix64((key << 20) + r) >> 2)))
+        self.sessions.keep(request.session, chosen, view.now_ps)
+        return chosen
+
+
+@stateless("vllm_kv_aware")
+def kv_aware(view: View, request: Prompt, params: dict, world: World) -> int:
+    """Blocks to compute and blocks in use."""
+    missing = [request.prompt_tok - view.matched_tok(r) for r in range(len(view.in_flight))]
+    weight, block = params["overlap_weight"], params["block_tok"]
+    return least([weight * (tok / block) + view.kv_used[r] for r, tok in enumerate(missing)])
+
+
+@twin("vllm_dp_balancer")
+class DataParallel:
+    """Requests by the larger of two counts, and a penalty for queues where memory is short."""
+
+    def __init__(self, params: dict, world: World):
+        self.params, self.world = params, world
+        self.start = 0
+
+    def choose(self, view: View, request: Prompt) -> int:
+        """Least score, found from a place that moves on."""
+        engines = len(view.in_flight)
+        order = [(self.start + step) % engines for step in range(engines)]
+        self.start += 1
+        return min(order, key=lambda r: self.score(view, r))
+
+    def score(self, view: View, r: int) -> float:
+        waiting, running = view.waiting[r], view.running[r]
+        over = max(0.0, view.kv_used[r] / view.kv_blocks - self.params["kv_threshold"])
+        requests = max(self.world.routers * view.in_flight[r], waiting + running)
+        return requests + waiting * self.params["kv_weight"] * over
+
+
+@twin("vllm_dp_balancer_before")
+class DataParallelBefore:
+    """Weighted counts of a snapshot, corrected by what was sent since."""
+
+    def __init__(self, params: dict, world: World):
+        self.params, self.world = params, world
+        self.since: Counter[int] = Counter()
+        self.snapshot = -1
+
+    def choose(self, view: View, request: Prompt) -> int:
+        """Least score."""
+        number = view.now_ps // ps(self.params["scrape_s"])
+        if number != self.snapshot:
+            self.snapshot = number
+            self.since.clear()
+        waiting = [count + self.world.routers * self.since[r] for r, count in enumerate(view.waiting)]
+        weight = self.params["waiting_weight"]
+        chosen = least([weight * count + view.running[r] for r, count in enumerate(waiting)])
+        self.since[chosen] += 1
+        return chosen
