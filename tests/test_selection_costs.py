@@ -203,7 +203,7 @@ REFUSED = {
     "call holds -1; it must be 0 or more, and finite": lambda w: per_call(w, -1.0),
     "output_tok holds nan; it must be 0 or more, and finite": lambda w: per_call(w, output_tok=np.nan),
     "call has shape (2,); it must fit (5,)": lambda w: per_call(w, [1.0, 2.0]),
-    "budget is 0.1 a question; the cheapest allocation costs 0.4": lambda w: within_budget(
+    "0.1 a question is too little; the cheapest allocation costs 0.4": lambda w: within_budget(
         [Point((0, 0), 0.4, 0.5)], 0.1
     ),
     "loss is -0.1; it must be 0 or more": lambda w: cheaper_swaps(Costs.of_calls(w), (0, 0), -0.1),

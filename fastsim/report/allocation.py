@@ -43,7 +43,7 @@ def text(choice: Choice) -> str:
         *_legend(choice),
         f"{found.searcher} evaluated {found.evaluated:,.10g} allocations: {found.model_calls:,} calls of "
         f"models for {number(found.money)} {unit}, {found.diagnoses:,} diagnoses"
-        + ("; the budget ended it" if found.exhausted else ""),
+        + ("; it did not settle before its budget or limit" if found.exhausted else ""),
         *choice.notes,
     ]
     return "\n".join(parts)

@@ -215,7 +215,7 @@ def within_budget(points: Sequence[Point], budget: float) -> Point:
     affordable = [point for point in points if point.cost <= budget * (1.0 + SAME)]
     if not affordable:
         cheapest = min(point.cost for point in points)
-        raise InputError(f"budget is {budget:g} a question; the cheapest allocation costs {cheapest:g}")
+        raise InputError(f"{budget:g} a question is too little; the cheapest allocation costs {cheapest:g}")
     return max(affordable, key=lambda point: (point.accuracy, -point.cost))
 
 

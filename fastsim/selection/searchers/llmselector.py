@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fastsim.selection.searchers.greedy import climb, with_model
 from fastsim.selection.searchers.registry import searcher
-from fastsim.selection.searchers.search import Search
+from fastsim.selection.searchers.search import BudgetSpent, Search
 from fastsim.selection.worlds import Allocation
 
 __all__ = ["Diagnosed", "llmselector", "llmselector_two_stage", "votes"]
@@ -41,7 +41,7 @@ class Diagnosed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     aggregate : str
         ``"votes"``: on how many questions a model is among the best. ``"mean"``: mean score.
     max_rounds : int
-        Of noise that never settles there is no end; without a budget this is one.
+        The end, like the budget, of noise that never settles and of ties that lead round in a circle.
     """
 
     scoring: Literal["paper", "repository"] = "paper"
@@ -49,7 +49,7 @@ class Diagnosed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     diagnoser: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
     budget_rule: Literal["paper", "repository"] = "paper"
     aggregate: Literal["votes", "mean"] = "votes"
-    max_rounds: Annotated[int, Meta(ge=1)] = 100_000
+    max_rounds: Annotated[int, Meta(ge=1)] = 1000
 
 
 @searcher("llmselector", params=Diagnosed)
@@ -69,6 +69,7 @@ def _rounds(search: Search, params: Diagnosed, start: Allocation) -> None:
         search.move(now)
         if settled >= search.slots:
             return
+    raise BudgetSpent
 
 
 def _elect(search: Search, params: Diagnosed, now: Allocation, slot: int) -> int:

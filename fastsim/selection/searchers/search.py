@@ -60,7 +60,7 @@ class Found:
     money : float
         Price of the calls of models.
     exhausted : bool
-        Whether the budget ended it.
+        Whether the budget, or a limit of the searcher's own, ended it.
     """
 
     searcher: str
@@ -76,7 +76,7 @@ class Found:
 
 
 class BudgetSpent(Exception):
-    """An evaluation does not fit in the budget; `search` ends there."""
+    """Nothing more may be evaluated; `search` ends there."""
 
 
 class Search:
