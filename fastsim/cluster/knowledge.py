@@ -193,7 +193,7 @@ def new_views(
         "work": np.zeros(replicas, np.int64),
         **{name: np.zeros(replicas, np.int64) for name in ("waiting", "running", "kv_used")},
         "kv_blocks": np.array([cluster.kv_blocks]),
-        "limits": np.array([cluster.batch_tok, cluster.seqs, cluster.block]),
+        "limits": np.array([cluster.batch_tok, cluster.seqs, cluster.block, n]),
         "params": policy.vector(params),
         **_step_time(policy, workload, cluster),
     }

@@ -19,7 +19,7 @@ _FIELDS = {
     "running": "int64[::1]",  # [replicas], requests in the engine's batch
     "kv_used": "int64[::1]",  # [replicas], KV blocks that requests hold
     "kv_blocks": "int64[::1]",  # [1], KV blocks of a replica
-    "limits": "int64[::1]",  # [3], of a replica: tokens and requests a step, tokens a KV block
+    "limits": "int64[::1]",  # [4], tokens and requests a step, tokens a KV block; requests of the run
     "prompt": "int64[::1]",  # [N_PROMPT], of the request, columns below
     "best": "int64[::1]",  # [words], scratch of the match
     "params": "float64[::1]",  # the policy's parameters, in the order of its spec
@@ -53,7 +53,7 @@ define("Route", f"FunctionType({SIGNATURE})")
 define("Heard", f"FunctionType({HEARD})")
 pack_views, view_at = pointers(View)
 
-BATCH_TOK, MAX_SEQS, BLOCK_TOK = 0, 1, 2  # View.limits
+BATCH_TOK, MAX_SEQS, BLOCK_TOK, REQUESTS = 0, 1, 2, 3  # View.limits
 
 # View.prompt
 MATCH_TOK, PROMPT_TOK, NEAREST, NOW_PS, SESSION, OUTPUT_TOK = 0, 1, 2, 3, 4, 5
