@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
+from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
 from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS
 
 # Head: how many entered each queue, and how many of them have left it
@@ -23,7 +24,8 @@ N_HEAD = 8
 COUNT, PREFILL_PS, DECODE_PS, HIT_TOK, PROMPT_TOK = 0, 1, 2, 3, 4
 N_DONE, OUTPUT_TOK = 5, 6  # of the window: answers that have ended, and their tokens
 OUTSTANDING, DECODING = 7, 8  # requests of this router there now, and those of them past the first token
-LRU_OLD, LRU_NEW, LRU_TOK = 9, 10, 11  # nodes in the order of use (key + 1, 0 if none), and their tokens
+LRU_OLD = 9  # and the column after: the list of its nodes in the order of use
+LRU_TOK = 11  # their tokens
 N_REPLICA = 12
 
 # A request's row
@@ -45,7 +47,7 @@ N_NODE = 11  # and after that a mask of the replicas that share the node
 
 # The row of a node and a replica
 USES = 0  # requests of the window that share the node there
-OLDER, NEWER = 1, 2  # its neighbours in the order of use (key + 1)
+OLDER = 1  # and the column after: its neighbours in the order of use
 TOLD_BLK = 3  # blocks the replica held by its last report
 SHARE_PS = 4  # work given to the replica since the node's subtree was split
 N_PAIR = 5
@@ -94,40 +96,17 @@ def node_tok(view, node):
 @kernel
 def unlink(view, node, r):
     """Take a node out of replica r's order of use, if it is there."""
-    memory = view.memory
-    key = node * view.tree[REPLICAS] + r
-    pair = pair_row(view, key)
     row = replica_row(r)
-    older = memory[pair + OLDER]
-    newer = memory[pair + NEWER]
-    if older == 0 and memory[row + LRU_OLD] != key + 1:
-        return
-    if older == 0:
-        memory[row + LRU_OLD] = newer
-    else:
-        memory[pair_row(view, older - 1) + NEWER] = newer
-    if newer == 0:
-        memory[row + LRU_NEW] = older
-    else:
-        memory[pair_row(view, newer - 1) + OLDER] = older
-    memory[pair + OLDER] = 0
-    memory[pair + NEWER] = 0
-    memory[row + LRU_TOK] -= node_tok(view, node)
+    key = node * view.tree[REPLICAS] + r
+    if remove(view.memory, row + LRU_OLD, pair_row(view, 0), N_PAIR, OLDER, key):
+        view.memory[row + LRU_TOK] -= node_tok(view, node)
 
 
 @kernel
 def _append(view, node, r):
-    memory = view.memory
-    key = node * view.tree[REPLICAS] + r
     row = replica_row(r)
-    last = memory[row + LRU_NEW]
-    memory[pair_row(view, key) + OLDER] = last
-    if last == 0:
-        memory[row + LRU_OLD] = key + 1
-    else:
-        memory[pair_row(view, last - 1) + NEWER] = key + 1
-    memory[row + LRU_NEW] = key + 1
-    memory[row + LRU_TOK] += node_tok(view, node)
+    append(view.memory, row + LRU_OLD, pair_row(view, 0), N_PAIR, OLDER, node * view.tree[REPLICAS] + r)
+    view.memory[row + LRU_TOK] += node_tok(view, node)
 
 
 @kernel
@@ -141,7 +120,7 @@ def use_path(view, request, r):
     row = replica_row(r)
     most_tok = view.kv_blocks[0] * view.tree[BLOCK_TOK]
     while memory[row + LRU_TOK] > most_tok:
-        unlink(view, (memory[row + LRU_OLD] - 1) // view.tree[REPLICAS], r)
+        unlink(view, first_of(memory, row + LRU_OLD) // view.tree[REPLICAS], r)
 
 
 @kernel
@@ -158,7 +137,7 @@ def eviction_s(view, request, r, room_tok, full):
         return 0.0
     free_tok = 0 if full else view.kv_blocks[0] * view.tree[BLOCK_TOK] - memory[row + LRU_TOK]
     cost_ps = 0
-    key = memory[row + LRU_OLD] - 1
+    key = first_of(memory, row + LRU_OLD)
     while key != NONE and free_tok < room_tok:
         node = key // view.tree[REPLICAS]
         pair = pair_row(view, key)
@@ -166,7 +145,7 @@ def eviction_s(view, request, r, room_tok, full):
         if memory[row_of_node + SEEN_BY] != request + 1:
             cost_ps += memory[row_of_node + NODE_PS] * memory[pair + USES]
             free_tok += node_tok(view, node)
-        key = memory[pair + NEWER] - 1
+        key = after(memory, pair_row(view, 0), N_PAIR, OLDER, key)
     return cost_ps * 1e-12 / requests
 
 

@@ -1,0 +1,387 @@
+"""Kernels of what Preble's released scheduler remembers: which replicas a node is allocated to, and its use.
+
+A node is a run of the router's tree; that a replica is allocated a node is the tree's own bit. A request
+counts for its important node, the deepest that has more tokens than all above it. Everything stands in
+``view.memory``, as in `_preble_window`: a head, then rows a replica, a request, a node, a node and replica.
+
+A node's load, its misses in the window times its prefill time over the replicas it is allocated to, is a
+whole number of picoseconds, taken off before and added after whatever changes it.
+"""
+
+from __future__ import annotations
+
+from fastsim._jit import kernel
+from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._state import BITS, NONE
+from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
+from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS, SIZE_BLK, holds_run
+
+# Head: how many entered the queues of requests sent and of first tokens, and how many have left them
+SENT, SENT_OUT = 0, 1
+FIRST, FIRST_HALF, FIRST_OUT = 2, 3, 4
+POLLED, POLLED_OUT = 5, 6  # of the first tokens: counted at the last poll, and no longer counted
+POLL, BEST = 7, 8  # number + 1 of the last poll, and the replica it found to hit most
+N_HEAD = 10
+
+# A replica's row
+LOAD_PS = 0  # of the nodes allocated to it
+OUTSTANDING = 1  # requests there now
+HIT_TOK, PROMPT_TOK = 2, 3  # at the last poll, of the last seconds
+N_TPOT = 4  # times per output token seen
+IDLE, BUSY = 5, 7  # lists, two columns each: nodes by last use, without and with requests there
+LARGE = 9  # list: large nodes allocated to it
+N_REPLICA = 11
+
+# A request's row
+AT, SENT_PS, FIRST_PS, TTFT_PS = 0, 1, 2, 3
+ITS_HIT_TOK, ITS_PROMPT_TOK, ITS_OUTPUT_TOK = 4, 5, 6
+ITS_NODE, ITS_MISS = 7, 8  # its important node (-1 if that is its own end), and whether it missed there
+ITS_OWN_PS = 9  # prefill of its own end, if that is its important node
+NTH_SENT, NTH_FIRST = 10, 11
+N_REQUEST = 12
+
+# A node's row
+NODE_PS = 0  # time to prefill it
+USES = 1  # requests of the window that have it
+COUNT, MISSES = 2, 3  # those for which it is the important node; of them, those sent where it was not
+NEW_TTFTS, NEW_TTFT_PS, OLD_TTFTS, OLD_TTFT_PS = 4, 5, 6, 7  # their times to first token, by half windows
+ALLOCATED = 8  # replicas it is allocated to
+IS_LARGE = 9
+UP, DOWN, NEXT = 10, 11, 12  # parent, first child, next child of the same parent (+ 1)
+SEEN = 13  # whether a prompt with it was sent
+N_NODE = 14
+
+# The row of a node and a replica
+REFS = 0  # requests there now that have it
+USED = 1  # two columns: links of IDLE or BUSY
+LISTED = 3  # two columns: links of LARGE
+TOLD_BLK = 5  # blocks the replica held by its last report
+N_PAIR = 6
+
+
+def memory_length(params, size) -> int:
+    """Integers that all this takes."""
+    nodes = size.runs * (N_NODE + size.replicas * N_PAIR)
+    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes
+
+
+@kernel(inline="always")
+def replica_row(r):
+    """Start of replica r's row."""
+    return N_HEAD + r * N_REPLICA
+
+
+@kernel(inline="always")
+def request_row(view, i):
+    """Start of request i's row."""
+    return N_HEAD + view.tree[REPLICAS] * N_REPLICA + i * N_REQUEST
+
+
+@kernel(inline="always")
+def node_row(view, node):
+    """Start of a node's row."""
+    return request_row(view, view.path_ptr.shape[0] - 1) + node * N_NODE
+
+
+@kernel(inline="always")
+def pair_table(view):
+    """Start of the rows of nodes and replicas."""
+    return node_row(view, view.tree[RUNS])
+
+
+@kernel(inline="always")
+def pair_row(view, node, r):
+    """Start of the row of a node and a replica."""
+    return pair_table(view) + (node * view.tree[REPLICAS] + r) * N_PAIR
+
+
+@kernel(inline="always")
+def node_tok(view, node):
+    """Tokens of a node."""
+    return view.run_blk[node] * view.tree[BLOCK_TOK]
+
+
+# --- load ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def load_ps(view, node):
+    """Load of a node on each replica that it is allocated to: misses times prefill, over the replicas."""
+    row = node_row(view, node)
+    return view.memory[row + MISSES] * view.memory[row + NODE_PS] // max(1, view.memory[row + ALLOCATED])
+
+
+@kernel
+def weigh(view, node, sign):
+    """Add a node's load to all replicas it is allocated to, or take it off."""
+    change = sign * load_ps(view, node)
+    if change == 0:
+        return
+    for word in range(view.holds.shape[1]):
+        left = view.holds[node, word]
+        while left:
+            view.memory[replica_row(word * BITS + lowest_bit(left)) + LOAD_PS] += change
+            left &= left - 1
+
+
+# --- allocation ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def _used_list(view, node, r):
+    """Where the ends of the list of use are that a node belongs in."""
+    busy = view.memory[pair_row(view, node, r) + REFS] > 0
+    return replica_row(r) + (BUSY if busy else IDLE)
+
+
+@kernel
+def use(view, node, r, refs):
+    """Let replica r use a node, and so many requests more have it there."""
+    memory = view.memory
+    key = node * view.tree[REPLICAS] + r
+    remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+    memory[pair_row(view, node, r) + REFS] += refs
+    if holds_run(view, node, r):
+        append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+
+
+@kernel
+def allocate(view, node, r):
+    """Allocate a node to replica r."""
+    if holds_run(view, node, r):
+        return
+    memory = view.memory
+    row = node_row(view, node)
+    key = node * view.tree[REPLICAS] + r
+    weigh(view, node, -1)
+    view.holds[node, r // BITS] |= 1 << (r % BITS)
+    view.list[r, SIZE_BLK] += view.run_blk[node]
+    memory[row + ALLOCATED] += 1
+    weigh(view, node, 1)
+    append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+    if memory[row + IS_LARGE]:
+        append(memory, replica_row(r) + LARGE, pair_table(view), N_PAIR, LISTED, key)
+
+
+@kernel
+def withdraw(view, node, r):
+    """Take a node off replica r."""
+    if not holds_run(view, node, r):
+        return
+    memory = view.memory
+    row = node_row(view, node)
+    key = node * view.tree[REPLICAS] + r
+    weigh(view, node, -1)
+    view.holds[node, r // BITS] &= ~(1 << (r % BITS))
+    view.list[r, SIZE_BLK] -= view.run_blk[node]
+    memory[row + ALLOCATED] -= 1
+    weigh(view, node, 1)
+    remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+    if memory[row + IS_LARGE]:
+        remove(memory, replica_row(r) + LARGE, pair_table(view), N_PAIR, LISTED, key)
+
+
+@kernel
+def _withdraw_all(view, node):
+    for word in range(view.holds.shape[1]):
+        left = view.holds[node, word]
+        while left:
+            withdraw(view, node, word * BITS + lowest_bit(left))
+            left &= left - 1
+
+
+@kernel
+def note_cache(view, node, r, held_blk):
+    """Take a node off replica r, which reports that it holds less of it than when it reported last."""
+    pair = pair_row(view, node, r)
+    if held_blk < view.memory[pair + TOLD_BLK]:
+        withdraw(view, node, r)
+    view.memory[pair + TOLD_BLK] = held_blk
+
+
+@kernel
+def move_subtree(view, node, source, target):
+    """Reassign a node, and all below it that replica `source` is allocated, to replica `target`."""
+    memory = view.memory
+    at = node
+    descend = True
+    while True:
+        if descend:
+            allocate(view, at, target)
+            withdraw(view, at, source)
+        below = memory[node_row(view, at) + DOWN] - 1 if descend else NONE
+        if below == NONE:
+            if at == node:
+                return
+            below = memory[node_row(view, at) + NEXT] - 1
+            if below == NONE:
+                at = memory[node_row(view, at) + UP] - 1
+                descend = False
+                if at == node:
+                    return
+                continue
+        at = below
+        descend = holds_run(view, at, source)
+
+
+# --- the window ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def _change(view, request, its, by):
+    """Add a request to the counts of its nodes, or take it off; a node nobody has used is on no replica."""
+    memory = view.memory
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        node = view.path[place]
+        row = node_row(view, node)
+        memory[row + USES] += by
+        if memory[row + USES] == 0:
+            _withdraw_all(view, node)
+    node = memory[its + ITS_NODE]
+    if node == NONE:
+        memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_OWN_PS]
+        return
+    row = node_row(view, node)
+    memory[row + COUNT] += by
+    if memory[its + ITS_MISS]:
+        weigh(view, node, -1)
+        memory[row + MISSES] += by
+        weigh(view, node, 1)
+
+
+@kernel
+def count_sent(view, request, r, now):
+    """Let a request, whose row is filled in, enter the window, and replica r be allocated its nodes."""
+    memory = view.memory
+    its = request_row(view, request)
+    memory[its + AT] = r
+    memory[its + SENT_PS] = now
+    memory[request_row(view, memory[SENT]) + NTH_SENT] = request
+    memory[SENT] += 1
+    memory[replica_row(r) + OUTSTANDING] += 1
+    _change(view, request, its, 1)
+    for place in range(view.path_ptr[request + 1] - 1, view.path_ptr[request] - 1, -1):
+        allocate(view, view.path[place], r)
+        use(view, view.path[place], r, 1)
+
+
+@kernel
+def count_first(view, request, now):
+    """Note a request's first token."""
+    memory = view.memory
+    its = request_row(view, request)
+    if memory[its + FIRST_PS] > 0:
+        return
+    memory[its + FIRST_PS] = now
+    memory[its + TTFT_PS] = now - memory[its + SENT_PS]
+    memory[request_row(view, memory[FIRST]) + NTH_FIRST] = request
+    memory[FIRST] += 1
+    if memory[its + ITS_NODE] != NONE:
+        row = node_row(view, memory[its + ITS_NODE])
+        memory[row + NEW_TTFTS] += 1
+        memory[row + NEW_TTFT_PS] += memory[its + TTFT_PS]
+
+
+@kernel
+def count_done(view, request):
+    """Note the end of a request."""
+    r = view.memory[request_row(view, request) + AT]
+    view.memory[replica_row(r) + OUTSTANDING] -= 1
+    for place in range(view.path_ptr[request + 1] - 1, view.path_ptr[request] - 1, -1):
+        use(view, view.path[place], r, -1)
+
+
+@kernel
+def expire(view, now, horizon_ps):
+    """Let go what left the window by `now`."""
+    memory = view.memory
+    while memory[SENT_OUT] < memory[SENT]:
+        request = memory[request_row(view, memory[SENT_OUT]) + NTH_SENT]
+        its = request_row(view, request)
+        if memory[its + SENT_PS] + horizon_ps > now:
+            break
+        memory[SENT_OUT] += 1
+        _change(view, request, its, -1)
+    _age(view, now - horizon_ps // 2, FIRST_HALF, FIRST, NEW_TTFTS, -1)
+    _age(view, now - horizon_ps, FIRST_OUT, FIRST_HALF, OLD_TTFTS, 0)
+
+
+@kernel
+def _age(view, until, out, end, column, older):
+    """Take first tokens up to `until` off one half of the window, and put them into the older one."""
+    memory = view.memory
+    while memory[out] < memory[end]:
+        its = request_row(view, memory[request_row(view, memory[out]) + NTH_FIRST])
+        if memory[its + FIRST_PS] > until:
+            return
+        memory[out] += 1
+        if memory[its + ITS_NODE] == NONE:
+            continue
+        row = node_row(view, memory[its + ITS_NODE])
+        memory[row + column] -= 1
+        memory[row + column + 1] -= memory[its + TTFT_PS]
+        if older:
+            memory[row + OLD_TTFTS] += 1
+            memory[row + OLD_TTFT_PS] += memory[its + TTFT_PS]
+
+
+# --- the engines' hit ratio, as it is polled ----------------------------------------------------------------
+
+
+@kernel
+def poll(view, now, every_ps, horizon_ps):
+    """Poll the replicas' hit ratios if that is due; returns the best of them as of the last poll."""
+    memory = view.memory
+    number = now // every_ps
+    best = 2 * view.tree[REPLICAS]
+    if number + 1 == memory[POLL]:
+        return view.real[best]
+    memory[POLL] = number + 1
+    _count_hits(view, number * every_ps, POLLED, FIRST, 1)
+    _count_hits(view, number * every_ps - horizon_ps, POLLED_OUT, POLLED, -1)
+    view.real[best] = -1.0
+    for r in range(view.load.shape[0]):
+        row = replica_row(r)
+        ratio = memory[row + HIT_TOK] / memory[row + PROMPT_TOK] if memory[row + PROMPT_TOK] > 0 else 0.0
+        if ratio > view.real[best]:
+            view.real[best] = ratio
+            memory[BEST] = r
+    return view.real[best]
+
+
+@kernel
+def _count_hits(view, until, out, end, by):
+    """Move one end of the polled window up to `until`."""
+    memory = view.memory
+    while memory[out] < memory[end]:
+        its = request_row(view, memory[request_row(view, memory[out]) + NTH_FIRST])
+        if memory[its + FIRST_PS] > until:
+            return
+        memory[out] += 1
+        row = replica_row(memory[its + AT])
+        memory[row + HIT_TOK] += by * memory[its + ITS_HIT_TOK]
+        memory[row + PROMPT_TOK] += by * memory[its + ITS_PROMPT_TOK]
+
+
+# --- what making room would cost ----------------------------------------------------------------------------
+
+
+@kernel
+def eviction_s(view, request, r, room_tok):
+    """Cost M: misses times prefill of the large nodes that replica r would drop to make room, in seconds.
+
+    Nodes without requests there go first, used longest ago first; those with requests are not spared.
+    """
+    memory = view.memory
+    cost_ps = 0
+    free_tok = 0
+    for ends in (IDLE, BUSY):
+        key = first_of(memory, replica_row(r) + ends)
+        while key != NONE and free_tok < room_tok:
+            node = key // view.tree[REPLICAS]
+            row = node_row(view, node)
+            if memory[row + IS_LARGE]:
+                cost_ps += memory[row + NODE_PS] * memory[row + MISSES]
+            free_tok += node_tok(view, node)
+            key = after(memory, pair_table(view), N_PAIR, USED, key)
+    return cost_ps * 1e-12

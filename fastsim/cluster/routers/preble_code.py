@@ -1,0 +1,412 @@
+"""Preble's global scheduler as its released code has it, which is not what the paper says.
+
+WukLab/preble at 8e7906a (May 2024). Where it differs from `preble`:
+
+* It follows the cache where the new leaf has fewer tokens than what stands before it. A prompt that is in the
+  tree already has an old node for a leaf, so where that is the longer part a full hit is explored.
+* Candidates are the replicas that the nearest node above with an allocation is allocated to; a node keeps
+  its allocation while any request of the window has it, whatever was computed.
+* Requests explored go to the replica that hit most in the last seconds, if that is much.
+* L is by important nodes: misses in the window times prefill over the replicas it is allocated to, and for
+  each request there now a decode of the longest answer at the median time per output token. M counts large
+  nodes only, at their misses in the window; P is left out.
+* Rebalancing moves nodes with all below them after each decision, not requests; autoscaling adds a replica
+  to the one node of the heaviest that can be moved, if times to first token doubled.
+
+Decided here: hits are those of the tree when the request was sent; nodes with requests at a replica are
+evicted after those without, by last use; nodes that cost nothing are not moved.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fastsim._jit import kernel
+from fastsim.cluster._masks import fill
+from fastsim.cluster._state import BITS, NONE
+from fastsim.cluster.routers import _preble_nodes as nd
+from fastsim.cluster.routers._preble_lists import after, first_of
+from fastsim.cluster.routers._preble_times import prefill_ps
+from fastsim.cluster.routers.preble import NotNegative, Positive, Ratio, Share, Times, forest
+from fastsim.cluster.routers.registry import router
+from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, holds_run
+from fastsim.cluster.routers.view import CACHE, FINISHED, FIRST_TOKEN, NOW_PS, OUTPUT_TOK, PROMPT_TOK
+
+
+class PrebleCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `preble_code`."""
+
+    horizon_s: Positive = 180.0
+    times: Times = "a6000"  # the code's own for Mistral-7B on A6000; "cluster" for any other cluster
+    output_tok: NotNegative = 45.0  # the longest answer that a request may ask for
+    decode_first: bool = True  # off in the code's HTTP server
+    hit_ratio: Share = 0.7  # of the last `hit_window_s`, polled every `poll_s`
+    hit_window_s: Positive = 30.0
+    poll_s: Positive = 0.5
+    eviction_cost: bool = True
+    rebalance: bool = True
+    high_load_threshold: Ratio = 1.5
+    warm_requests: NotNegative = 50.0  # times the replicas: so many requests before it rebalances
+    autoscale: bool = True
+    notices: bool = True
+    argmin_bug: bool = False  # take the place among the candidates for the replica, as one path does
+
+
+(
+    HORIZON_S, TIMES, OUTPUT, DECODE_FIRST, HIT_RATIO, HIT_WINDOW_S, POLL_S, EVICTION_COST, REBALANCE,
+    HIGH_LOAD, WARM_REQUESTS, AUTOSCALE, NOTICES, ARGMIN_BUG,
+) = range(14)  # fmt: skip
+
+# View.real: loads, median times per output token, the best hit ratio polled, and for each replica the last
+# times per output token as they came and in order
+KEPT_TPOTS = 200
+FIRST_TPOT_S = 0.15
+_DEEP = 3  # levels that a leaf may be below its important node, below which nothing is moved
+
+
+def reals(params, size) -> int:
+    """Floats that `preble_code` keeps."""
+    return size.replicas * (2 + 2 * KEPT_TPOTS) + 1
+
+
+# --- time per output token ----------------------------------------------------------------------------------
+
+
+@kernel
+def tpot_s(view, r):
+    """Median of the last times per output token seen of replica r, the first of which is an assumed one."""
+    return view.real[view.tree[REPLICAS] + r] if view.memory[nd.replica_row(r) + nd.N_TPOT] else FIRST_TPOT_S
+
+
+@kernel
+def _note_tpot(view, r, seconds):
+    """Put a time per output token among replica r's last 200."""
+    row = nd.replica_row(r)
+    if view.memory[row + nd.N_TPOT] == 0:
+        _insert(view, r, FIRST_TPOT_S)
+    _insert(view, r, seconds)
+    size = min(view.memory[row + nd.N_TPOT], KEPT_TPOTS)
+    ranked = _ranked(view, r)
+    upper = view.real[ranked + size // 2]
+    lower = view.real[ranked + (size - 1) // 2]
+    view.real[view.tree[REPLICAS] + r] = (lower + upper) / 2
+
+
+@kernel(inline="always")
+def _ranked(view, r):
+    """Where replica r's times per output token stand in order."""
+    return 2 * view.tree[REPLICAS] + 1 + (2 * r + 1) * KEPT_TPOTS
+
+
+@kernel
+def _insert(view, r, seconds):
+    real = view.real
+    row = nd.replica_row(r)
+    ranked = _ranked(view, r)
+    seen = view.memory[row + nd.N_TPOT]
+    view.memory[row + nd.N_TPOT] = seen + 1
+    turn = ranked - KEPT_TPOTS + seen % KEPT_TPOTS
+    size = min(seen, KEPT_TPOTS)
+    if seen >= KEPT_TPOTS:
+        at = ranked
+        while real[at] != real[turn]:
+            at += 1
+        while at < ranked + KEPT_TPOTS - 1:
+            real[at] = real[at + 1]
+            at += 1
+        size = KEPT_TPOTS - 1
+    real[turn] = seconds
+    at = ranked + size
+    while at > ranked and real[at - 1] > seconds:
+        real[at] = real[at - 1]
+        at -= 1
+    real[at] = seconds
+
+
+# --- costs --------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _weigh_all(view):
+    """Write load L of all replicas, in seconds, to the start of ``view.real``."""
+    for r in range(view.load.shape[0]):
+        row = nd.replica_row(r)
+        decode_s = view.memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
+        view.real[r] = view.memory[row + nd.LOAD_PS] * 1e-12 + decode_s
+
+
+@kernel
+def _cheapest(view, request, leaf_tok):
+    """Replica of ``view.best`` with the least L + M, the lowest index among equals; fills ``view.score``."""
+    chosen = NONE
+    place = 0
+    places = 0
+    least_s = 0.0
+    for r in range(view.load.shape[0]):
+        if view.best[r // BITS] >> (r % BITS) & 1 == 0:
+            view.score[r] = float("inf")
+            continue
+        cost_s = view.real[r]
+        if view.params[EVICTION_COST] and (chosen == NONE or cost_s < least_s):
+            cost_s += nd.eviction_s(view, request, r, leaf_tok)
+        view.score[r] = cost_s
+        if chosen == NONE or cost_s < least_s:
+            chosen = r
+            place = places
+            least_s = cost_s
+        places += 1
+    return place if view.params[ARGMIN_BUG] else chosen
+
+
+# --- the prompt and the tree --------------------------------------------------------------------------------
+
+
+@kernel
+def _prepare(view, request):
+    """Link the nodes of a prompt that are seen for the first time to those above, and price them.
+
+    Returns
+    -------
+    int
+        Where in ``view.path`` its important node is, or -1 if that is the end it shares with nobody.
+    """
+    memory = view.memory
+    block_tok = view.tree[BLOCK_TOK]
+    important = NONE
+    depth_tok = 0
+    up = NONE
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        node = view.path[place]
+        row = nd.node_row(view, node)
+        size_tok = view.run_blk[node] * block_tok
+        if size_tok > depth_tok:
+            important = place
+        if memory[row + nd.SEEN] == 0:
+            memory[row + nd.SEEN] = 1
+            memory[row + nd.IS_LARGE] = 1 if size_tok > depth_tok else 0
+            times = int(view.params[TIMES])
+            memory[row + nd.NODE_PS] = prefill_ps(view, times, size_tok, depth_tok + size_tok)
+            memory[row + nd.UP] = up + 1
+            if up != NONE:
+                above = nd.node_row(view, up)
+                memory[row + nd.NEXT] = memory[above + nd.DOWN]
+                memory[above + nd.DOWN] = node + 1
+        depth_tok += size_tok
+        up = node
+    return important if view.prompt[PROMPT_TOK] - depth_tok <= depth_tok else NONE
+
+
+@kernel
+def _leaf(view, request):
+    """Match the prompt against all that was sent so far, wherever.
+
+    Returns
+    -------
+    deepest, leaf_tok : int, int
+        The last node matched, -1 if none; tokens of the leaf that the prompt makes, or of the old one that it
+        ends with.
+    """
+    deepest = NONE
+    depth_blk = 0
+    end = view.path_ptr[request + 1]
+    for place in range(view.path_ptr[request], end):
+        if view.memory[nd.node_row(view, view.path[place]) + nd.SEEN] == 0:
+            break
+        deepest = view.path[place]
+        depth_blk += view.run_blk[deepest]
+    if deepest != NONE and deepest == view.path[end - 1] and view.tail_blk[request] == 0:
+        return deepest, nd.node_tok(view, deepest)
+    return deepest, max(0, view.prompt[PROMPT_TOK] - depth_blk * view.tree[BLOCK_TOK])
+
+
+@kernel
+def _candidates(view, node):
+    """Let ``view.best`` have the replicas that the nearest node from here up is allocated to, if any."""
+    while node != NONE:
+        row = nd.node_row(view, node)
+        if view.memory[row + nd.ALLOCATED] > 0:
+            for word in range(view.best.shape[0]):
+                view.best[word] = view.holds[node, word]
+            return True
+        node = view.memory[row + nd.UP] - 1
+    return False
+
+
+@kernel
+def _hit_blk(view, request, r):
+    """Nodes of the prompt that replica r is allocated from its start without a gap: how many, and blocks."""
+    nodes = 0
+    blocks = 0
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        if not holds_run(view, view.path[place], r):
+            break
+        nodes += 1
+        blocks += view.run_blk[view.path[place]]
+    return nodes, blocks
+
+
+# --- after a decision ---------------------------------------------------------------------------------------
+
+
+@kernel
+def _movable(view, r):
+    """Large nodes of replica r that could be moved, and the cheapest: of several requests, and some load."""
+    memory = view.memory
+    count = 0
+    cheapest = NONE
+    least_ps = 0
+    key = first_of(memory, nd.replica_row(r) + nd.LARGE)
+    while key != NONE:
+        node = key // view.tree[REPLICAS]
+        if memory[nd.node_row(view, node) + nd.COUNT] > 1:
+            cost_ps = nd.load_ps(view, node)
+            if cost_ps > 0:
+                count += 1
+                if cheapest == NONE or cost_ps < least_ps:
+                    cheapest = node
+                    least_ps = cost_ps
+        key = after(memory, nd.pair_table(view), nd.N_PAIR, nd.LISTED, key)
+    return count, cheapest
+
+
+@kernel
+def _ttft_doubled(view, node):
+    """Whether the mean time to first token of a node's requests doubled from one half window to the next."""
+    memory = view.memory
+    row = nd.node_row(view, node)
+    if memory[row + nd.NEW_TTFTS] == 0 or memory[row + nd.OLD_TTFTS] == 0:
+        return False
+    newer_s = memory[row + nd.NEW_TTFT_PS] * 1e-12 / memory[row + nd.NEW_TTFTS]
+    older_s = memory[row + nd.OLD_TTFT_PS] * 1e-12 / memory[row + nd.OLD_TTFTS]
+    return newer_s >= 2.0 * older_s
+
+
+@kernel
+def _heaviest_and_lightest(view):
+    """Of the replicas in ``view.best``; the lowest index among equals; -1 if there are none."""
+    heaviest = NONE
+    lightest = NONE
+    for r in range(view.load.shape[0]):
+        if view.best[r // BITS] >> (r % BITS) & 1:
+            if heaviest == NONE or view.real[r] > view.real[heaviest]:
+                heaviest = r
+            if lightest == NONE or view.real[r] < view.real[lightest]:
+                lightest = r
+    return heaviest, lightest
+
+
+@kernel
+def _relieve(view, heavy, light):
+    """Move nodes from one replica to another, the cheapest first, unless that would only swap their roles."""
+    threshold = view.params[HIGH_LOAD]
+    movable, node = _movable(view, heavy)
+    if movable == 1:
+        if view.params[AUTOSCALE] and _ttft_doubled(view, node):
+            nd.allocate(view, node, light)
+            _weigh_all(view)
+        return
+    while node != NONE and view.real[heavy] >= threshold * view.real[light]:
+        cost_s = nd.load_ps(view, node) * 1e-12
+        if view.real[heavy] - cost_s < view.real[light] + cost_s:
+            return
+        nd.move_subtree(view, node, heavy, light)
+        _weigh_all(view)
+        _, node = _movable(view, heavy)
+
+
+@kernel
+def _rebalance(view):
+    """Relieve the heaviest replica for the lightest, then the next heaviest, while they are far apart."""
+    fill(view.best, view.load.shape[0])
+    while True:
+        heavy, light = _heaviest_and_lightest(view)
+        if heavy == light or view.real[heavy] < view.params[HIGH_LOAD] * view.real[light]:
+            return
+        _relieve(view, heavy, light)
+        view.best[heavy // BITS] &= ~(1 << (heavy % BITS))
+
+
+def hear(view, kind, what, replica, value):
+    """Listen to first tokens, ends and, unless told not to, caches."""
+    now = view.prompt[NOW_PS]
+    if kind == FIRST_TOKEN:
+        nd.count_first(view, what, now)
+    elif kind == FINISHED:
+        its = nd.request_row(view, what)
+        later_tok = view.memory[its + nd.ITS_OUTPUT_TOK] - 1
+        if later_tok > 0:
+            _note_tpot(view, replica, (now - view.memory[its + nd.FIRST_PS]) * 1e-12 / later_tok)
+        nd.count_done(view, what)
+    elif kind == CACHE and view.params[NOTICES]:
+        nd.note_cache(view, what, replica, value)
+    return 0
+
+
+# --- the policy ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def _choose(view, request, deepest, leaf_tok):
+    """Replica of the candidates, of all, or the one that hits most."""
+    before_tok = view.prompt[PROMPT_TOK] - leaf_tok
+    if leaf_tok < before_tok and _candidates(view, deepest):
+        return _cheapest(view, request, leaf_tok)
+    if view.params[DECODE_FIRST]:
+        every_ps = int(view.params[POLL_S] * 1e12)
+        ratio = nd.poll(view, view.prompt[NOW_PS], every_ps, int(view.params[HIT_WINDOW_S] * 1e12))
+        if ratio >= view.params[HIT_RATIO]:
+            return view.memory[nd.BEST]
+    fill(view.best, view.load.shape[0])
+    return _cheapest(view, request, leaf_tok)
+
+
+@kernel
+def _send(view, request, r, important):
+    """Write down that a request goes to replica r."""
+    memory = view.memory
+    its = nd.request_row(view, request)
+    prompt_tok = view.prompt[PROMPT_TOK]
+    hit_nodes, hit_blk = _hit_blk(view, request, r)
+    memory[its + nd.ITS_HIT_TOK] = min(prompt_tok, hit_blk * view.tree[BLOCK_TOK])
+    memory[its + nd.ITS_PROMPT_TOK] = prompt_tok
+    memory[its + nd.ITS_OUTPUT_TOK] = view.prompt[OUTPUT_TOK]  # looked at when it has ended
+    if important == NONE:
+        own_tok = prompt_tok
+        for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+            own_tok -= nd.node_tok(view, view.path[place])
+        memory[its + nd.ITS_NODE] = NONE
+        memory[its + nd.ITS_OWN_PS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
+    else:
+        memory[its + nd.ITS_NODE] = view.path[important]
+        memory[its + nd.ITS_MISS] = 1 if important - view.path_ptr[request] >= hit_nodes else 0
+    nd.count_sent(view, request, r, view.prompt[NOW_PS])
+
+
+@router(
+    "preble_code",
+    needs=["evictions", "step_time"],
+    params=PrebleCode,
+    source="WukLab/preble at 8e7906a (May 2024)",
+    view="own",
+    heard=hear,
+    memory=nd.memory_length,
+    real=reals,
+    tree=forest,
+)
+def preble_code(view, request):
+    """Preble as its released code has it: leaves for the exploit test, loads by large nodes, nodes that move.
+
+    Every difference from the paper is described at the head of the file.
+    """
+    nd.expire(view, view.prompt[NOW_PS], int(view.params[HORIZON_S] * 1e12))
+    deepest, leaf_tok = _leaf(view, request)
+    important = _prepare(view, request)
+    _weigh_all(view)
+    chosen = _choose(view, request, deepest, leaf_tok)
+    _send(view, request, chosen, important)
+    levels = view.path_ptr[request + 1] - important - (0 if view.tail_blk[request] > 0 else 1)
+    warm = view.memory[nd.SENT] >= view.params[WARM_REQUESTS] * view.load.shape[0]
+    if view.params[REBALANCE] and warm and (important == NONE or levels < _DEEP):
+        _weigh_all(view)
+        _rebalance(view)
+    return chosen
