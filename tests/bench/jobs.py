@@ -104,5 +104,6 @@ def _tiled(
         shared_symbols=np.tile(workload.shared_symbols, times),
         answer=np.full(times * len(workload), -1),
         session=np.full(times * len(workload), -1),
+        priority=np.tile(workload.priority, times),
     )
     return tiled.arranged(np.argsort(arrival, kind="stable"), tiled.arrival_s)
