@@ -18,7 +18,8 @@ contract test compares the two, decision by decision and in whole runs under eve
 
 ``heard`` is called with every report when it reaches the router; ``now_ps`` is when it happened. ``kind`` is
 
-* FIRST_TOKEN or FINISHED, of this router's own requests: ``what`` is the request, ``value`` 0;
+* FIRST_TOKEN or FINISHED, of this router's own requests: ``what`` is the request, ``value`` 0, with a first
+  token how long the request queued until its first step, in picoseconds;
 * CACHE, if the policy needs "evictions": ``what`` is a `Run`, ``value`` how many of its blocks (tokens, with
   the lecture's engine) the replica now holds from the run's start without a gap. What one step changes
   may come in one report or in several, and different replicas' at one instant in any order: go by the
@@ -35,6 +36,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Protocol
+
+from tests.twins.engine import StepTime
 
 FIRST_TOKEN, FINISHED, CACHE = "first token", "finished", "cache"
 REJECT, HOLD = "reject", "hold"
@@ -66,6 +69,7 @@ class World:
     kv_blocks, batch_tok : blocks a replica has, tokens its step computes at most.
     draw : the router's random stream.
     prompts : all requests by arrival, for what stands in for a hash of a prompt: the first request with it.
+    step : the step time of a replica, for policies that need "step_time".
     """
 
     replicas: int
@@ -77,6 +81,7 @@ class World:
     batch_tok: int
     draw: Draw
     prompts: Sequence[Prompt] = ()
+    step: StepTime | None = None
 
 
 class Prompt(Protocol):
