@@ -195,8 +195,8 @@ def _stop_sharing(view, row):
 
 
 @kernel
-def count_first(view, request, now):
-    """Note a request's first token, and how long it had waited: what it took beyond its own prefill.
+def count_first(view, request, now, wait_ps):
+    """Note a request's first token, and how long it had queued.
 
     One that starts anew, as its replica did, has its first token only once.
     """
@@ -206,7 +206,7 @@ def count_first(view, request, now):
         return
     memory[replica_row(memory[its + AT]) + DECODING] += 1
     memory[its + FIRST_PS] = now
-    memory[its + WAIT_PS] = max(0, now - memory[its + SENT_PS] - memory[its + ITS_PREFILL_PS])
+    memory[its + WAIT_PS] = wait_ps
     memory[request_row(view, memory[FIRST]) + NTH_FIRST] = request
     memory[FIRST] += 1
     if memory[its + ITS_KEY] != NONE:

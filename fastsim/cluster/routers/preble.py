@@ -6,14 +6,15 @@ Srivatsa, He, Abhyankar, Li, Zhang, "Preble: Efficient Distributed Prompt Schedu
 * The forest is the router's tree. A prompt enters it when it is sent, and again when its request ends, as
   the local scheduler reports then; a report that a replica holds less of a node than before takes the
   replica off the node. Nodes are cached whole or not at all; what no other prompt shares is no node.
+* Nodes are those of the finished tree: a node that a later prompt splits hands its replicas and counts to
+  both halves, so that nothing but its length depends on when.
 * Times are the cluster's own step time or the regressions of the released code (`_preble_times`).
 * The decode term of L is the mean length of the answers that ended on the replica in the window, times a
   decode step of each request alone at its prompt's length.
 * M evicts by the order in which the router sent prompts there.
 * DecodeRatio is the share of a replica's outstanding requests that decode, or of recent prompt tokens that
   were cached when they were sent.
-* A prefix is a prompt's key node, the deepest with more tokens than all above it together; its queueing time
-  is the time to the first token beyond the request's own prefill.
+* A prefix is a prompt's key node, the deepest with more tokens than all above it together.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ def note_cache(view, node, r, held_blk):
 def hear(view, kind, what, replica, value):
     """Listen to first tokens, ends and, unless told not to, caches."""
     if kind == FIRST_TOKEN:
-        win.count_first(view, what, view.prompt[NOW_PS])
+        win.count_first(view, what, view.prompt[NOW_PS], value)
     elif kind == FINISHED:
         win.count_done(view, what, view.prompt[NOW_PS])
         win.update_load(view, replica, view.params[OUTPUT])
