@@ -32,7 +32,7 @@ class Result:
     Parameters
     ----------
     columns : dict of str to array
-        Of `requests`.
+        Of `requests`. One that its router refused has replica -1 and no times.
     replicas : dict of str to array
         Totals a replica: busy_s, steps, computed_tok, preemptions, evicted_blocks, requests.
     copies : float
@@ -195,12 +195,13 @@ def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
 
 def _result(workload: Workload, state: Any, warmup_s: float) -> Result:
     req, rep = state.req, state.rep
+    served = req[:, st.REPLICA] >= 0
     columns = {
         "request": np.arange(len(req)),
         "arrival_s": workload.arrival_s,
         "replica": req[:, st.REPLICA].copy(),
-        "first_token_s": req[:, st.FIRST] * 1e-12,
-        "done_s": req[:, st.DONE] * 1e-12,
+        "first_token_s": np.where(served, req[:, st.FIRST] * 1e-12, np.nan),
+        "done_s": np.where(served, req[:, st.DONE] * 1e-12, np.nan),
         "prompt_tok": workload.prompt_tok,
         "output_tok": workload.output_tok,
         "hit_tok": req[:, st.HIT].copy(),

@@ -28,14 +28,17 @@ def summarise(result: Result) -> dict[str, Any]:
         token); ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the
         end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean),
         ``utilisation`` (busy time over replicas x makespan), ``preemptions``, ``evicted_blocks``,
-        ``throughput_rps`` (requests over makespan), ``requests``, ``backlog_score`` and ``stable``
+        ``throughput_rps`` (requests over makespan), ``requests`` (served), ``rejected`` (share of requests
+        that routers refused, which no other figure counts), ``backlog_score`` and ``stable``
         (`fastsim.stats.stability`). An unstable run's P99 is None: it grows with the length of the run.
     """
     columns = result.columns
     arrival, first, done = columns["arrival_s"], columns["first_token_s"], columns["done_s"]
-    kept = arrival >= result.warmup_s
+    served = columns["replica"] >= 0
+    late = arrival >= result.warmup_s
+    kept = late & served
     several = kept & (columns["output_tok"] > 1)
-    score = float(backlog_score(arrival, done))
+    score = float(backlog_score(arrival[served], done[served]))
     stable = bool(point_is_stable([score]))
     latencies = {
         "ttft": (first - arrival)[kept],
@@ -45,7 +48,7 @@ def summarise(result: Result) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for name, values in latencies.items():
         summary |= _figures(name, values, stable)
-    makespan = float(done.max() - arrival[0])
+    makespan = float(np.max(done[served], initial=arrival[0]) - arrival[0])
     busy = result.replicas["busy_s"]
     return summary | {
         "hit_rate": _ratio(columns["hit_tok"][kept].sum(), columns["prompt_tok"][kept].sum()),
@@ -54,8 +57,9 @@ def summarise(result: Result) -> dict[str, Any]:
         "utilisation": _ratio(busy.sum(), len(busy) * makespan),
         "preemptions": int(columns["preemptions"].sum()),
         "evicted_blocks": int(result.replicas["evicted_blocks"].sum()),
-        "throughput_rps": _ratio(len(done), makespan),
+        "throughput_rps": _ratio(served.sum(), makespan),
         "requests": int(kept.sum()),
+        "rejected": _ratio((late & ~served).sum(), late.sum()) or 0.0,
         "backlog_score": score,
         "stable": stable,
     }

@@ -173,6 +173,10 @@ def replay(found: Replay) -> str:
     rows = [[row["router"], *(_run_value(row, name) for name in REPLAY)] for row in found.rows]
     table = grid(["router", *REPLAY.values()], rows, left=1)
     notes = ["one run each: differences within a run's noise mean nothing; a sweep gives intervals"]
+    refused = {row["router"]: row["rejected"] for row in found.rows if row["rejected"]}
+    if refused:
+        shares = ", ".join(f"{router} {share:.1%}" for router, share in refused.items())
+        notes.append(f"refused, and in no other figure: {shares} of the requests")
     if not all(row["stable"] for row in found.rows):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the trace's length")
     return "\n".join([table, "", *notes])

@@ -8,6 +8,7 @@ from fastsim.cluster.routers import sglang, sglang_bucket  # noqa: F401
 from fastsim.cluster.routers import vllm  # noqa: F401
 from fastsim.cluster.routers import production_stack  # noqa: F401
 from fastsim.cluster.routers import dynamo, inference_extension  # noqa: F401
+from fastsim.cluster.routers import mooncake  # noqa: F401
 from fastsim.cluster.routers import aibrix, aibrix_preble, aibrix_users  # noqa: F401
 from fastsim.cluster.routers import preble, preble_code  # noqa: F401
 from fastsim.cluster.routers.registry import ROUTERS, Router, get, router, routers

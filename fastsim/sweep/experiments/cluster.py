@@ -242,6 +242,7 @@ METRICS = {
     "load_imbalance": Metric("imbalance"),
     "utilisation": Metric("utilisation"),
     "throughput_rps": Metric("throughput", "1/s"),
+    "rejected": Metric("share refused"),
     "preemptions": Metric("preemptions", type=int),
     "evicted_blocks": Metric("evicted blocks", type=int),
 }
