@@ -31,9 +31,10 @@ test: lint  ## lint, then all tests compiled, then the small ones uncompiled
 bench: $(STAMP)  ## benchmarks, printed as ratios where there is something to compare with
 	$(BIN)/pytest -q -s tests/bench --benchmark-only --benchmark-disable-gc
 
-study: $(STAMP)  ## statistical studies that take long: coverage of intervals, error rates of the overload test
+study: $(STAMP)  ## statistical studies that take long: coverage, error rates of the overload test, closed forms
 	$(BIN)/python -m tests.study.coverage
 	$(BIN)/python -m tests.study.stability
+	$(BIN)/python -m tests.study.queueing
 
 clean:  ## caches and build output; results and .venv stay
 	rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks dist

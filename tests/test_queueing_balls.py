@@ -138,7 +138,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"bins": 3, "weights": "exponentia"}, "did you mean 'exponential'"),
     ({"bins": 3, "seed": -1}, "seed is -1"),
     ({"bins": 3, "level": 0.0}, "level is 0"),
+    ({"bins": 3, "level": "a"}, "level is 'a'; it must be a number"),
+    ({"bins": 3, "beta": "x"}, "beta is 'x'; it must be a number"),
+    ({"bins": 3, "beta": math.nan}, "beta is nan"),
+    ({"bins": 3, "weights": 3}, "3 is not a law"),
+    ({"bins": 3, "weights": [1.0]}, "is not a law"),
+    ({"bins": 3, "replacement": None}, "replacement is None; it must be true or false"),
+    ({"bins": 3, "choices": 10**9}, "choices is 1000000000; it must be at most"),
+    *(
+        ({"bins": 3, name: value}, f"{name} is .*; it must be a whole number")
+        for name in ("bins", "balls", "choices", "trials", "seed", "workers")
+        for value in (1.5, "2", True)
+    ),
 ]
+
+
+@pytest.mark.small
+def test_one_trial_has_no_interval_in_json() -> None:
+    row = json.loads(json.dumps(balls(10, trials=1).to_dict(), allow_nan=False))
+    assert (row["low"], row["high"]) == (None, None)
 
 
 @pytest.mark.small

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastsim.errors import InputError, nearest
 from fastsim.queueing import draws
+from fastsim.queueing.checks import number, numbers
 from fastsim.queueing.laws import Law, law, parse_call, with_cv
 
 __all__ = ["ARRIVALS", "Arrivals", "Modulated", "Poisson", "Renewal", "Timestamps", "arrivals"]
@@ -87,6 +88,9 @@ class Renewal(Arrivals):
     gap: str | Law | None = None
 
     def __post_init__(self) -> None:
+        number("cv", self.cv)
+        if not isinstance(self.gap, str | Law | None):
+            raise InputError(f"gap is {self.gap!r}; it must be a law such as 'lognormal(cv=2)'")
         _ = self._gaps  # checked now
 
     @property
@@ -126,7 +130,7 @@ class Modulated(Arrivals):
     stays: Sequence[float] = (100.0, 100.0)
 
     def __post_init__(self) -> None:
-        levels, stays = np.asarray(self.levels, np.float64), np.asarray(self.stays, np.float64)
+        levels, stays = numbers("levels", self.levels), numbers("stays", self.stays)
         if levels.ndim != 1 or levels.size == 0 or levels.shape != stays.shape:
             raise InputError(
                 f"levels has {levels.size} and stays {stays.size} entries; both need as many, at least 1"
@@ -137,6 +141,8 @@ class Modulated(Arrivals):
             )
         if not (np.isfinite(stays).all() and stays.min() > 0.0):
             raise InputError(f"stays is {tuple(self.stays)}; every one must be finite and above 0")
+        if stays.max() > 1e6 * stays.min():
+            raise InputError(f"stays is {tuple(self.stays)}; the longest may be a million times the shortest")
 
     def at_rate(self, rate: float) -> Arrivals:
         return replace(self, rate=rate)
@@ -160,7 +166,7 @@ class Timestamps(Arrivals):
     rate: float = math.nan
 
     def __post_init__(self) -> None:
-        times = np.ascontiguousarray(self.times, dtype=np.float64).ravel()
+        times = numbers("arrivals", self.times)
         if times.size < 2:
             raise InputError(f"arrivals has {times.size} timestamps; at least 2 are needed")
         if not np.isfinite(times).all() or (np.diff(times) < 0.0).any():

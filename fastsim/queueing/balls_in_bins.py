@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from fastsim.errors import InputError, nearest
 from fastsim.queueing import fluid, throws
 from fastsim.queueing.balls_theory import MaxLaw, asymptotic_max, from_tails, one_choice_max
+from fastsim.queueing.checks import number, whole
 from fastsim.queueing.laws import Law, law
 from fastsim.rng import stream
 from fastsim.stats import Interval, mean_interval, quantile
@@ -19,6 +21,7 @@ from fastsim.stats.intervals import check_level
 
 __all__ = ["BallsResult", "BallsTheory", "balls"]
 
+_CHOICES_MAX = 10_000
 _BALLS_MAX = 2**31 - 1  # bins are counted in int32
 _BALLS_A_BLOCK = 1 << 20  # of trials that share a random stream; fixed, so that workers do not matter
 _BALLS_BY_DEFAULT = 100_000_000
@@ -82,7 +85,9 @@ class BallsResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; the distribution is left out when the balls have weights."""
         row: dict[str, Any] = {"bins": self.bins, "balls": self.balls, "choices": self.choices}
-        row |= {"trials": self.trials, "mean": self.mean.value, "low": self.mean.low, "high": self.mean.high}
+        row |= {"trials": self.trials, "mean": self.mean.value}
+        for name, value in (("low", self.mean.low), ("high", self.mean.high)):
+            row[name] = value if math.isfinite(value) else None  # one trial has no interval
         if np.all(self.maxima % 1.0 == 0.0):
             row["distribution"] = {str(int(k)): share for k, share in self.distribution.items()}
         if self.theory:
@@ -144,11 +149,10 @@ def balls(
     """
     n = bins if balls is None else balls
     _check(bins, n, choices, replacement, beta, rule)
-    check_level(level)
+    check_level(number("level", level))
     rounds = min(10_000, max(30, _BALLS_BY_DEFAULT // n)) if trials is None else trials
     for name, value, least in (("trials", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        if value < least:
-            raise InputError(f"{name} is {value}; at least {least} is needed")
+        whole(name, value, least)
     heavy = None if weights is None else law(weights)
     a_block = max(1, _BALLS_A_BLOCK // n)
     starts = range(0, rounds, a_block)
@@ -216,15 +220,16 @@ def _theory(bins: int, n: int, d: int, replacement: bool, beta: float, rule: str
 
 def _check(bins: int, n: int, choices: int, replacement: bool, beta: float, rule: str) -> None:
     for name, value in (("bins", bins), ("balls", n)):
-        if not 1 <= value <= _BALLS_MAX:
+        if not 1 <= whole(name, value) <= _BALLS_MAX:
             raise InputError(f"{name} is {value}; it must lie between 1 and {_BALLS_MAX}")
-    if choices < 1:
-        raise InputError(f"choices is {choices}; at least 1 is needed")
+    whole("choices", choices, 1, _CHOICES_MAX)
+    if not isinstance(replacement, bool):
+        raise InputError(f"replacement is {replacement!r}; it must be true or false")
     if rule not in _RULES:
         raise InputError(f"there is no rule {rule!r}; {nearest(rule, _RULES)}")
     if choices > bins and (not replacement or rule == "left"):
         raise InputError(f"choices is {choices}; {bins} bins allow at most {bins} different ones")
-    if not 0.0 <= beta <= 1.0:
+    if not 0.0 <= number("beta", beta) <= 1.0:
         raise InputError(f"beta is {beta}; it must lie in [0, 1]")
     if rule == "left" and beta != 1.0:
         raise InputError(

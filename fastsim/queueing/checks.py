@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fastsim.errors import InputError
 
@@ -29,3 +34,33 @@ def check_variance(name: str, value: float) -> None:
     """Raise InputError for an infinite or negative second moment."""
     if not math.isfinite(value) or value < 0.0:
         raise InputError(f"{name} is {value:g}; this formula needs sizes of finite variance")
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a float; InputError unless it is a number."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise InputError(f"{name} is {value!r}; it must be a number")
+    return float(value)
+
+
+def whole(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+    """`value` as an int; InputError unless it is a whole number from `low` to `high`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise InputError(f"{name} is {value!r}; it must be a whole number")
+    found = int(value)
+    if low is not None and found < low:
+        raise InputError(f"{name} is {found}; it must be at least {low}")
+    if high is not None and found > high:
+        raise InputError(f"{name} is {found}; it must be at most {high}")
+    return found
+
+
+def numbers(name: str, values: Any) -> NDArray[np.float64]:
+    """`values` as a flat float64 array; InputError unless they are numbers in one row."""
+    try:
+        found = np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is not a row of numbers") from None
+    if isinstance(values, str | bytes) or found.ndim > 1 or (found.ndim == 1 and np.ndim(values) == 0):
+        raise InputError(f"{name} is not a row of numbers")
+    return found

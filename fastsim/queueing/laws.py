@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fastsim.errors import InputError, nearest
 from fastsim.queueing import draws
+from fastsim.queueing.checks import number, numbers, whole
 
 __all__ = [
     "LAWS",
@@ -38,10 +39,22 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
+PHASES_MAX = 10_000
+MEAN_LOWEST, MEAN_HIGHEST = 1e-6, 1e9  # histograms of times reach from 1e-9 to 1e12
+
+
 def _require(name: str, value: float, low: float, high: float = math.inf) -> None:
-    if not low < value < high:
+    if not low < number(name, value) < high:
         allowed = f"above {low:g}" if high == math.inf else f"in ({low:g}, {high:g})"
         raise InputError(f"{name} is {value}; it must be {allowed}")
+
+
+def _require_mean(mean: float) -> None:
+    _require("mean", mean, 0.0)
+    if not MEAN_LOWEST <= mean <= MEAN_HIGHEST:
+        raise InputError(
+            f"mean is {mean:g}; it must lie in [{MEAN_LOWEST:g}, {MEAN_HIGHEST:g}], take another unit of time"
+        )
 
 
 class Law:
@@ -87,7 +100,7 @@ class Deterministic(Law):
     mean: float = 1.0
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
 
     @property
     def second_moment(self) -> float:
@@ -105,7 +118,7 @@ class Exponential(Law):
     mean: float = 1.0
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
 
     @property
     def second_moment(self) -> float:
@@ -133,10 +146,9 @@ class Erlang(Law):
     cv: float | None = None
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
-        if self.phases < 1:
-            raise InputError(f"phases is {self.phases}; at least 1 is needed")
-        if self.cv is not None and not 0.01 <= self.cv <= 1.0:
+        _require_mean(self.mean)
+        whole("phases", self.phases, 1, PHASES_MAX)
+        if self.cv is not None and not 0.01 <= number("cv", self.cv) <= 1.0:
             raise InputError(f"cv is {self.cv}; an Erlang mixture needs one in [0.01, 1]")
 
     @property
@@ -179,8 +191,8 @@ class Hyperexponential(Law):
     cv: float = 2.0
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
-        if not 1.0 <= self.cv < math.inf:
+        _require_mean(self.mean)
+        if not 1.0 <= number("cv", self.cv) < math.inf:
             raise InputError(f"cv is {self.cv}; a hyperexponential needs one of at least 1")
 
     @property
@@ -212,7 +224,7 @@ class Lognormal(Law):
     cv: float = 2.0
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
         _require("cv", self.cv, 0.0)
 
     @property
@@ -248,7 +260,7 @@ class Weibull(Law):
     shape: float = 0.5
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
         _require("shape", self.shape, 0.05, 100.0)
 
     @property
@@ -280,7 +292,7 @@ class Pareto(Law):
     alpha: float = 2.5
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
         _require("alpha", self.alpha, 1.0)
 
     @property
@@ -311,9 +323,9 @@ class BoundedPareto(Law):
     ratio: float = 1e4
 
     def __post_init__(self) -> None:
-        _require("mean", self.mean, 0.0)
-        _require("alpha", self.alpha, 0.0)
-        _require("ratio", self.ratio, 1.0)
+        _require_mean(self.mean)
+        _require("alpha", self.alpha, 0.0, 100.0)
+        _require("ratio", self.ratio, 1.0, 1e15)
 
     @property
     def low(self) -> float:
@@ -348,7 +360,7 @@ class Empirical(Law):
     mean: float = math.nan
 
     def __post_init__(self) -> None:
-        values = np.ascontiguousarray(self.values, dtype=np.float64).ravel()
+        values = numbers("values", self.values)
         if values.size == 0:
             raise InputError("values is empty; an empirical law needs at least one")
         if values.size > draws.SPAN_MAX:
@@ -357,7 +369,7 @@ class Empirical(Law):
             raise InputError("values must be finite, not negative and not all zero")
         if math.isnan(self.mean):
             object.__setattr__(self, "mean", float(values.mean()))
-        _require("mean", self.mean, 0.0)
+        _require_mean(self.mean)
         object.__setattr__(self, "values", values * (self.mean / float(values.mean())))
 
     @property
@@ -404,6 +416,8 @@ def law(text: str | Law, **parameters: Any) -> Law:
     """
     if isinstance(text, Law):
         return text
+    if not isinstance(text, str):
+        raise InputError(f"{text!r} is not a law, as 'lognormal(cv=3)'")
     name, found = parse_call(text)
     kind = LAWS.get(name)
     if kind is None:

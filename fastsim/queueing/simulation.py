@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from fastsim.errors import InputError
 from fastsim.queueing import views
 from fastsim.queueing.arrivals import Arrivals
+from fastsim.queueing.checks import number, numbers, whole
 from fastsim.queueing.expected import expected
 from fastsim.queueing.laws import Law
 from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
@@ -20,6 +21,8 @@ from fastsim.queueing.warmup import Settled, default_requests, fit_to_trace, set
 from fastsim.stats import StoppingRule
 
 __all__ = ["answer", "simulate"]
+
+REQUESTS_MAX = 10**12  # days of one core
 
 
 def simulate(
@@ -188,7 +191,7 @@ def answer(
     queue_lengths: bool = False,
 ) -> QueueResult:
     """Simulate a checked question; see `simulate` for the parameters."""
-    ps = tuple(quantiles)
+    ps = tuple(numbers("quantiles", quantiles).tolist())
     rule = _check(ps, requests, replications, warmup, rel_half_width, max_replications, level, seed, workers)
     planned = default_requests(spec, ps) if requests is None else requests
     settled = Settled(0, True, spec.stable) if warmup is not None else settle(spec, seed, planned)
@@ -251,16 +254,18 @@ def _check(
     for p in ps:
         if not 0.0 < p < 1.0:
             raise InputError(f"quantiles holds {p}; each must lie in (0, 1)")
+    whole("requests", 1 if requests is None else requests, 1, REQUESTS_MAX)
+    whole("warmup", 0 if warmup is None else warmup, 0, REQUESTS_MAX)
     for name, value in (
-        ("requests", requests if requests is not None else 1),
         ("replications", replications),
         ("workers", workers),
+        ("max_replications", max_replications),
     ):
-        if value < 1:
-            raise InputError(f"{name} is {value}; at least 1 is needed")
-    for name, value in (("warmup", warmup or 0), ("seed", seed)):
-        if value < 0:
-            raise InputError(f"{name} is {value}; it must not be negative")
+        whole(name, value, 1)
+    whole("seed", seed, 0)
+    number("level", level)
+    if rel_half_width is not None:
+        number("rel_half_width", rel_half_width)
     width = 0.02 if rel_half_width is None else rel_half_width
     if rel_half_width is None:
         return StoppingRule(width, level)

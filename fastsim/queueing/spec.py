@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastsim.errors import InputError, nearest
 from fastsim.queueing.arrivals import Arrivals, Timestamps
 from fastsim.queueing.arrivals import arrivals as arrival_process
+from fastsim.queueing.checks import number, numbers, whole
 from fastsim.queueing.dispatchers import AGES, DISCIPLINES, DISPATCHERS, UPDATES, Dispatcher
 from fastsim.queueing.laws import Empirical, Law, law
 
@@ -23,6 +24,10 @@ Array = NDArray[np.float64]
 _T = TypeVar("_T")
 
 SERVERS_MAX = 1_000_000
+COUNTS_MAX = 100_000_000
+POSTS_MAX = 10_000
+AGE_MAX = 10_000_000
+REACH = (1e-7, 1e10)  # mean times of service that histograms can tell
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,16 +137,19 @@ def make_spec(
         For an unknown name, a number out of its range, parameters that do not fit one another, or a load at
         or above capacity without consent.
     """
-    if not 1 <= servers <= SERVERS_MAX:
-        raise InputError(f"servers is {servers}; it must lie between 1 and {SERVERS_MAX}")
+    servers = whole("servers", servers, 1, SERVERS_MAX)
+    dispatchers = whole("dispatchers", dispatchers, 1)
+    for field, value in (("replacement", replacement), ("memory", memory), ("add_own", add_own)):
+        if not isinstance(value, bool | np.bool_):
+            raise InputError(f"{field} is {value!r}; it must be true or false")
     chosen = _named("dispatcher", dispatcher, DISPATCHERS)
     _named("discipline", discipline, {name: name for name in DISCIPLINES})
     _named("update", update, UPDATES)
     _named("age", age, AGES)
-    fast = np.ones(servers) if speeds is None else np.asarray(speeds, np.float64)
+    fast = np.ones(servers) if speeds is None else numbers("speeds", speeds)
     if fast.shape != (servers,) or not (np.isfinite(fast).all() and fast.min() > 0.0):
         raise InputError(f"speeds must hold one finite number above 0 for each of the {servers} servers")
-    law_of_size = law(size) if isinstance(size, str | Law) else Empirical(np.asarray(size, np.float64))
+    law_of_size = law(size) if isinstance(size, str | Law) else Empirical(numbers("size", size))
     process = _at_rate(arrival_process(arrivals), utilisation, rate, law_of_size.mean / float(fast.sum()))
     if chosen.name == "central_queue" and (discipline != "fcfs" or update != "live"):
         raise InputError("dispatcher is central_queue; it is FCFS and has no old information")
@@ -162,15 +170,36 @@ def make_spec(
         dispatchers=dispatchers,
         add_own=add_own,
     )
-    if dispatchers < 1:
-        raise InputError(f"dispatchers is {dispatchers}; at least 1 is needed")
     if add_own and update not in ("periodic", "individual"):
         raise InputError(
             f"add_own adds to what is posted; it needs update periodic or individual, not {update}"
         )
+    _check_cost(spec)
     if not spec.stable and not allow_unstable:
         _refuse(spec)
     return spec
+
+
+def _check_cost(spec: QueueSpec) -> None:
+    """Refuse what would take memory or time without end."""
+    apart = spec.dispatchers if spec.update == "own" or spec.add_own else 1
+    if apart * spec.servers + spec.dispatchers > COUNTS_MAX:
+        raise InputError(
+            f"dispatchers is {spec.dispatchers}; counts of {spec.servers} servers for each are more than "
+            f"{COUNTS_MAX}"
+        )
+    posts = {"periodic": 1, "individual": spec.servers}.get(spec.update, 0)
+    if posts > POSTS_MAX * spec.period * spec.arrivals.rate:
+        raise InputError(
+            f"period is {spec.period:g}; that is more than {POSTS_MAX} updates an arrival, 0 is live"
+        )
+    if spec.period * spec.arrivals.rate > AGE_MAX:
+        raise InputError(f"period is {spec.period:g}; more than {AGE_MAX:g} arrivals in one are too many")
+    shortest, longest = (spec.size.mean / float(speed) for speed in (spec.speeds.max(), spec.speeds.min()))
+    if shortest < REACH[0] or longest > REACH[1]:
+        raise InputError(
+            f"speeds make times of service outside [{REACH[0]:g}, {REACH[1]:g}]; take another unit of time"
+        )
 
 
 def _refuse(spec: QueueSpec) -> None:
@@ -188,6 +217,8 @@ def _refuse(spec: QueueSpec) -> None:
 
 
 def _named(field: str, name: str, known: dict[str, _T]) -> _T:
+    if not isinstance(name, str):
+        raise InputError(f"{field} is {name!r}; it must be a name: {', '.join(known)}")
     if name not in known:
         raise InputError(f"there is no {field} {name!r}; {nearest(name, known)}")
     return known[name]
@@ -199,7 +230,7 @@ def _at_rate(
     if utilisation is not None and rate is not None:
         raise InputError("both utilisation and rate are given; one says all")
     for name, value in (("utilisation", utilisation), ("rate", rate)):
-        if value is not None and not (math.isfinite(value) and value > 0.0):
+        if value is not None and not (math.isfinite(number(name, value)) and value > 0.0):
             raise InputError(f"{name} is {value}; it must be a finite number above 0")
     if utilisation is not None:
         return process.at_rate(utilisation / time_of_one)
@@ -215,7 +246,7 @@ def _choices(chosen: Dispatcher, d: int | None, servers: int) -> int:
         if d is not None:
             raise InputError(f"dispatcher {chosen.name} takes no d; {chosen.name}_d may be meant")
         return 1
-    wanted = min(2, servers) if d is None else d
+    wanted = min(2, servers) if d is None else whole("d", d)
     if not 1 <= wanted <= servers:
         raise InputError(f"d is {wanted}; {servers} servers allow 1 to {servers}")
     return wanted
@@ -228,7 +259,7 @@ def _taken(chosen: Dispatcher, name: str, value: bool, default: bool) -> bool:
 
 
 def _period(update: str, period: float) -> float:
-    if not (math.isfinite(period) and period >= 0.0):
+    if not (math.isfinite(number("period", period)) and period >= 0.0):
         raise InputError(f"period is {period}; it must be finite and at least 0")
     if update in ("live", "own") and period > 0.0:
         raise InputError(f"period is {period} but update is {update}, which is never old")
@@ -242,7 +273,7 @@ def _cutoffs(chosen: Dispatcher, cutoffs: Sequence[float] | None, size: Law, spe
         return None
     if cutoffs is None:
         return equal_load_cutoffs(size, speeds)
-    given = np.asarray(cutoffs, np.float64)
+    given = numbers("cutoffs", cutoffs)
     if given.shape != (speeds.size - 1,) or not np.isfinite(given).all() or (np.diff(given) < 0.0).any():
         raise InputError(f"cutoffs must be {speeds.size - 1} ascending sizes for {speeds.size} servers")
     return given
