@@ -202,5 +202,13 @@ def test_more_than_can_be_tried_is_refused():
         survey(world)
     with pytest.raises(InputError, match="a table holds at most 100,000,000"):
         correct_counts(world)
+    vote = System(
+        "s", (*tuple(Module(f"m{i}", "generate") for i in range(3)), Module("v", "vote", ("m0", "m1", "m2")))
+    )
+    many = World(vote, tuple(f"m{k}" for k in range(300)), np.ones((3, 300, 2), dtype=np.bool_))
+    with pytest.raises(
+        InputError, match=r"costs of 300 models in 3 modules take a table of 27,000,000 entries"
+    ):
+        survey(many, Costs.of_calls(many))
     with pytest.raises(InputError, match="top is 0; it must lie in 1 to 10,000"):
         survey(random_world("debate", 0), top=0)

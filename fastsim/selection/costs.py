@@ -141,13 +141,14 @@ class Costs:
             return (slot,), self.mean[slot]
         above = tuple(sorted({s for i in node.inputs for s in world.reads[i]}))
         models = len(world.models)
-        ran = np.empty((models ** len(above), world.questions))
+        table = np.empty((models ** len(above), models))
+        allocation = [0] * world.slots
         for row, chosen in enumerate(np.ndindex(*[models] * len(above))):
-            allocation = [0] * world.slots
             for s, k in zip(above, chosen, strict=True):
                 allocation[s] = k
-            ran[row] = world.ran(tuple(allocation), slot)
-        table = ran @ self.call[slot].T / world.questions  # [above, k]
+            ran = world.ran(tuple(allocation), slot)
+            assert ran is not None
+            table[row] = (self.call[slot] * ran).mean(axis=1)
         return (*above, slot), table.reshape([models] * (len(above) + 1))
 
     def table(self) -> Floats:

@@ -28,6 +28,7 @@ Counts = NDArray[np.int32]
 
 BATCH_BYTES = 1 << 18  # leaves of one batch: stay in the second-level cache
 MOST_IN_TABLE = 10**8
+MOST_COSTS = 2 * 10**7
 MOST = 10**10  # minutes
 
 
@@ -228,13 +229,18 @@ class _Kept:
     def _cost_tables(self) -> tuple[Any, Any]:
         """Costs by prefix alone, float64[prefixes]; the others, float64[prefixes or 1, suffixes]."""
         search, total, models = self.search, self.search.world.slots, self.search.models
-        shape = [1] * total
-        before, after = np.zeros(shape), np.zeros(shape)
-        for slots, part in self.costs.parts() if self.costs else ():
-            if max(slots) < search.prefix:
-                before = before + spread(part, slots, total)
-            else:
-                after = after + spread(part, slots, total)
+        parts = self.costs.parts() if self.costs else []
+        early = [(slots, part) for slots, part in parts if max(slots) < search.prefix]
+        late = [(slots, part) for slots, part in parts if max(slots) >= search.prefix]
+        together = models ** len({slot for slots, _ in late for slot in slots})
+        entries = max(search.prefixes, together)
+        if entries > MOST_COSTS:
+            raise InputError(
+                f"costs of {models} models in {total} modules take a table of {entries:,} entries; at most "
+                f"{MOST_COSTS:,} fit: name fewer models"
+            )
+        before = sum((spread(part, slots, total) for slots, part in early), np.zeros([1] * total))
+        after = sum((spread(part, slots, total) for slots, part in late), np.zeros([1] * total))
         head, tail = [models] * search.prefix, [models] * (total - search.prefix)
         shared = all(size == 1 for size in after.shape[: search.prefix])
         before = np.broadcast_to(before.reshape(before.shape[: search.prefix]), head).reshape(search.prefixes)

@@ -20,6 +20,8 @@ __all__ = ["Found", "Search", "Step", "search"]
 
 Bools = NDArray[np.bool_]
 
+KEPT_BYTES = 100_000_000  # of judged answers
+
 
 @dataclass(frozen=True)
 class Step:
@@ -111,7 +113,7 @@ class Search:
         self.path: list[Step] = []
         self.model_calls, self.diagnoses, self.money = 0, 0, 0.0
         self._answered = 0  # questions, over all evaluations
-        self._kept: dict[Allocation, tuple[Bools, float, int, float]] = {}
+        self._kept: dict[Allocation, tuple[float, int, float]] = {}
         self._rows: dict[Allocation, tuple[Bools, Bools]] = {}
         self._calls = Costs.of_calls(world)
         self.dearest = float(costs.mean.max()) if costs else 0.0
@@ -139,8 +141,9 @@ class Search:
         bool[Q] or bool of the questions asked
             Where the final answer is right.
         """
-        correct, _, calls, money = self._outcome(allocation)
+        correct = self.world.correct(allocation)
         if questions is None:
+            _, calls, money = self._price(allocation)
             self.charge(1.0, calls, money)
             return correct
         some = np.asarray(questions)
@@ -154,7 +157,7 @@ class Search:
         accuracy = float(self.evaluate(allocation).mean())
         if not self.penalty:
             return accuracy
-        return accuracy - self.penalty * self._outcome(allocation)[1] / self.dearest
+        return accuracy - self.penalty * self._price(allocation)[0] / self.dearest
 
     def handicap(self, slot: int) -> NDArray[np.float64]:
         """What the penalty takes from each model at a slot: ``penalty x price / dearest``, float64[K]."""
@@ -175,7 +178,7 @@ class Search:
         anybody for a right final answer, which takes no judgement.
         """
         truth = self.world.to_blame(allocation, slot)[questions]
-        return self._judged(truth, ~self._outcome(allocation)[0][questions], accuracy)
+        return self._judged(truth, ~self.world.correct(allocation)[questions], accuracy)
 
     def evaluate_models(self, now: Allocation, slot: int, *, again: bool = True) -> Bools:
         """Run an allocation with every model at a slot, and charge for all, or for all but the present one.
@@ -192,8 +195,8 @@ class Search:
         bool[K, Q]
             Where the final answers are right.
         """
-        tried = [self._outcome(each) for each in self._changed(now, slot) if again or each != now]
-        self.charge(len(tried), sum(each[2] for each in tried), sum(each[3] for each in tried))
+        prices = [self._price(each) for each in self._changed(now, slot) if again or each != now]
+        self.charge(len(prices), sum(calls for _, calls, _ in prices), sum(money for *_, money in prices))
         return self._row(now, slot)[0]
 
     def blamed_models(self, now: Allocation, slot: int, accuracy: float) -> Bools:
@@ -213,9 +216,11 @@ class Search:
         found = self._rows.get(key)
         if found is None:
             changed = self._changed(now, slot)
-            correct = np.array([self._outcome(each)[0] for each in changed])
+            correct = np.array([self.world.correct(each) for each in changed])
             found = correct, np.array([self.world.to_blame(each, slot) for each in changed])
             self._rows[key] = found
+            if len(self._rows) * 2 * correct.size > KEPT_BYTES:
+                self._rows.pop(next(iter(self._rows)))
         return found
 
     def _changed(self, now: Allocation, slot: int) -> list[Allocation]:
@@ -236,14 +241,13 @@ class Search:
             raise BudgetSpent
         self._answered += questions
 
-    def _outcome(self, allocation: Allocation) -> tuple[Bools, float, int, float]:
-        """Right answers, cost a question, calls and money over all questions; kept."""
+    def _price(self, allocation: Allocation) -> tuple[float, int, float]:
+        """Cost a question; calls and money over all questions. Kept."""
         found = self._kept.get(allocation)
         if found is None:
             cost = self.costs.of(allocation) if self.costs else 0.0
             calls = round(self._calls.of(allocation) * self.questions)
-            found = (self.world.correct(allocation), cost, calls, cost * self.questions)
-            self._kept[allocation] = found
+            found = self._kept[allocation] = cost, calls, cost * self.questions
         return found
 
     def _on(self, costs: Costs, allocation: Allocation, questions: NDArray[Any]) -> float:
@@ -256,12 +260,11 @@ class Search:
     def found(self, name: str, *, exhausted: bool) -> Found:
         """The account, closed."""
         last = self.path[-1].allocation if self.path else self.start
-        correct, cost, _, _ = self._outcome(last)
         return Found(
             name,
             last,
-            float(correct.mean()),
-            cost,
+            self.world.accuracy(last),
+            self._price(last)[0],
             tuple(self.path),
             self.evaluated,
             self.model_calls,
