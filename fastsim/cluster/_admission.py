@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster._kv import check_pools, find_hits, hold_hits, start_path, take_blocks
+from fastsim.cluster._news import has_room
 from fastsim.cluster._order import next_waiting, rank_waiting
 from fastsim.cluster._queues import append_running, remove_waiting
 from fastsim.cluster._running import blocks_of, schedule
@@ -18,11 +19,14 @@ from fastsim.cluster._state import (
     FAULT,
     FIRST,
     FREE,
+    FULL_NEWS,
     GENERATED,
     HIT,
     LEFT,
     MAX_SEQS,
     N_RUNNING,
+    NEWS,
+    NEWS_CACHES,
     NO_FAULT,
     NONE,
     ORDER,
@@ -53,6 +57,9 @@ def admit_waiting(s, r):
     ranking = s.cfg[QUEUE] >= RANKING
     while rep[r, LEFT] > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
         if not check_pools(s, rep[r, N_RUNNING]):
+            return False
+        if s.cfg[NEWS] & NEWS_CACHES and not has_room(s, r):
+            s.pool[FAULT] = FULL_NEWS
             return False
         i = _next_by_rank(s, r) if ranking else rep[r, WAIT_FIRST]
         tokens = _admit(s, r, i) if i != NONE else 0

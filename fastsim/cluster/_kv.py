@@ -14,7 +14,9 @@ from fastsim.cluster._index import coverage, note
 from fastsim.cluster._news import tell
 from fastsim.cluster._state import (
     BLANK,
+    BLOCK,
     CACHE,
+    COME_PS,
     COPY_NEXT,
     CURSOR,
     CURSOR_BLK,
@@ -48,6 +50,7 @@ from fastsim.cluster._state import (
     OPEN,
     PATH,
     PREEMPTED,
+    PROMPT,
     PS,
     REF,
     REPLICAS,
@@ -220,7 +223,7 @@ def _changed(s, key, first):
         run = key // s.cfg[REPLICAS]
         if run < s.cfg[RUNS]:
             r = key - run * s.cfg[REPLICAS]
-            tell(s, s.rep[r, PS], CACHE, run, r, coverage(s, first))
+            tell(s, max(s.rep[r, PS], s.pool[COME_PS]), CACHE, run, r, coverage(s, first))
 
 
 @kernel
@@ -479,7 +482,7 @@ def install(s, r, i, blocks):
     Stops where there is no room, or where making room evicts what the copy would continue.
     """
     path = s.req[i, PATH]
-    blocks = min(blocks, s.req[i, SHARED])
+    blocks = min(blocks, s.req[i, SHARED], s.req[i, PROMPT] // s.cfg[BLOCK])
     depth = 0
     while depth < blocks:
         run = s.path[path]

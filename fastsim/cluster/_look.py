@@ -48,6 +48,7 @@ from fastsim.cluster._state import (
     NEEDS_MATCHES,
     NEEDS_METRICS,
     NEEDS_WORK,
+    NEWS_DUE,
     NEWS_GAUGE,
     NEWS_KIND,
     NEWS_PS,
@@ -62,7 +63,6 @@ from fastsim.cluster._state import (
     PERIODIC,
     PROMPT,
     PS,
-    REFRESHED,
     REPLICAS,
     ROUTERS,
     RUN,
@@ -301,7 +301,7 @@ def _read_cache(s, run, r, covered):
 
 @kernel
 def _read(s, views, heard, row):
-    """Give the routers one report."""
+    """Give the routers one report; returns whether it is of a request's first token or end."""
     news = s.news
     kind = news[row, NEWS_KIND]
     what = news[row, NEWS_WHAT]
@@ -309,42 +309,48 @@ def _read(s, views, heard, row):
     if kind == GAUGES:
         for column in range(N_GAUGE):
             s.gauge[r, column] = news[row, NEWS_GAUGE + column]
-        return
+        return False
     if kind == CACHE:
         if s.cfg[TRACK] == TRACK_DELAYED:
             _read_cache(s, what, r, news[row, NEWS_VALUE])
         for k in range(s.cfg[ROUTERS]):
-            heard(view_at(views, k), kind, what, r, news[row, NEWS_VALUE])
-        return
+            view = view_at(views, k)
+            view.prompt[NOW_PS] = news[row, NEWS_PS]
+            heard(view, kind, what, r, news[row, NEWS_VALUE])
+        return False
     view = view_at(views, s.owner[what])
     if kind == SENT:
         if s.cfg[BY_NEWS] and s.cfg[AT_FIRST] == 0 and s.cfg[LOAD_VIEW] != OWN:
             change_load(view.load, view.level, r, 1)
-        return
+        return False
     view.prompt[NOW_PS] = news[row, NEWS_PS]
     if kind == FIRST_TOKEN:
         _count_first(s, view, what, r)
     elif kind == FINISHED_NOW:
         _count_finished(s, view, what, r)
     heard(view, kind, what, r, news[row, NEWS_VALUE])
+    return True
 
 
 @kernel
 def read_news(s, views, heard, now):
-    """Give the routers all reports that have reached them by `now`."""
-    until = now
-    if s.cfg[LOAD_VIEW] == DELAYED:
-        until = now - s.cfg[DELAY_PS]
-    elif s.cfg[LOAD_VIEW] == PERIODIC:
-        until = s.pool[REFRESHED]
+    """Give the routers all reports that have reached them by `now`.
+
+    Returns whether a first token or an end is among them: a reason to ask again for requests held back.
+    """
     pool = s.pool
+    until = now - s.cfg[DELAY_PS]
+    end = pool[NEWS_DUE] if s.cfg[LOAD_VIEW] == PERIODIC else pool[NEWS_TOLD]
     last = s.news.shape[0] - 1
-    while pool[NEWS_READ] < pool[NEWS_TOLD]:
+    told = False
+    while pool[NEWS_READ] < end:
         row = pool[NEWS_READ] & last
         if s.news[row, NEWS_PS] > until:
-            return
+            break
         pool[NEWS_READ] += 1
-        _read(s, views, heard, row)
+        if _read(s, views, heard, row):
+            told = True
+    return told
 
 
 @kernel

@@ -22,6 +22,7 @@ from fastsim.cluster._state import (
     BAD_ROUTE,
     BITS,
     BUDGET,
+    COME_PS,
     DECODING,
     DELAY_PS,
     DELAYED,
@@ -31,6 +32,7 @@ from fastsim.cluster._state import (
     FS,
     FULL_NEWS,
     FULL_TREE,
+    HELD_AGAIN,
     HELD_FIRST,
     HELD_FOREVER,
     HELD_LAST,
@@ -44,8 +46,10 @@ from fastsim.cluster._state import (
     N_WAITING,
     NEVER,
     NEWS,
+    NEWS_DUE,
     NEWS_PS,
     NEWS_READ,
+    NEWS_REQUESTS,
     NEWS_SENT,
     NEWS_TOLD,
     NEXT_OUTAGE,
@@ -77,6 +81,7 @@ from fastsim.cluster._state import (
     TRACK,
     TRACK_TREE,
     WAIT_FIRST,
+    WAKE_PS,
 )
 from fastsim.cluster.routers.tree import remember, tree_has_room
 from fastsim.cluster.routers.view import (
@@ -232,17 +237,32 @@ def _deliver(s, now):
     r = s.req[i, REPLICA]
     if not check_pools(s, s.rep[r, N_RUNNING]):
         return
+    if s.cfg[NEWS] and not has_room(s, r):
+        s.pool[FAULT] = FULL_NEWS
+        return
     s.pool[ON_WAY] = s.req[i, QUEUE_NEXT]
     catch_up(s, r, now)
+    if s.rep[r, KIND] == RUN:  # which blocks the rest of it evicts is not foreseen any more
+        engine.shorten(s, r, now)
+    s.pool[COME_PS] = now
     install(s, r, i, s.req[i, ALLOCATED])
     _arrive(s, r, i, now)
     _replay(s, r)
 
 
+@kernel(inline="always")
+def _wait_for_refresh(s, now):
+    """Let the routers be asked again at the next refresh, when what they know of the replicas has changed."""
+    period = s.cfg[PERIOD_PS]
+    if period and s.pool[N_HELD] > 0:
+        s.pool[WAKE_PS] = (now // period + 1) * period
+
+
 @kernel
-def _hold_back(s, i):
-    """Append request i to those that routers hold back."""
+def _hold_back(s, i, now):
+    """Append request i to those that routers hold back, who want to hear of first tokens and ends now."""
     pool = s.pool
+    s.cfg[NEWS] |= NEWS_REQUESTS
     s.req[i, QUEUE_NEXT] = NONE
     if pool[HELD_FIRST] == NONE:
         pool[HELD_FIRST] = i
@@ -250,18 +270,28 @@ def _hold_back(s, i):
         s.req[pool[HELD_LAST], QUEUE_NEXT] = i
     pool[HELD_LAST] = i
     pool[N_HELD] += 1
+    _wait_for_refresh(s, now)
 
 
 @kernel
 def _try_held(s, views, route):
-    """Ask again for all requests held back, in the order in which they came."""
+    """Ask again for all requests held back, in the order in which they came.
+
+    If room is short it stops half-way, to be called again: whoever was asked already is not asked twice.
+    """
     pool = s.pool
     now = pool[RETRY_PS]
-    before = NONE
-    i = pool[HELD_FIRST]
+    before = pool[HELD_AGAIN]
+    i = pool[HELD_FIRST] if before == NONE else s.req[before, QUEUE_NEXT]
     while i != NONE:
         following = s.req[i, QUEUE_NEXT]
-        if _try(s, views, route, i, now):
+        if not has_room(s, 0):
+            pool[FAULT] = FULL_NEWS
+        gone = pool[FAULT] == NO_FAULT and _try(s, views, route, i, now)
+        if pool[FAULT] != NO_FAULT:
+            pool[HELD_AGAIN] = before
+            return
+        if gone:
             if before == NONE:
                 pool[HELD_FIRST] = following
             else:
@@ -271,9 +301,8 @@ def _try_held(s, views, route):
             pool[N_HELD] -= 1
         else:
             before = i
-        if pool[FAULT] != NO_FAULT:
-            return
         i = following
+    pool[HELD_AGAIN] = NONE
     pool[RETRY_PS] = NONE
 
 
@@ -287,7 +316,7 @@ def _take(s, views, route, i, now):
     if s.pool[FAULT] != NO_FAULT:
         return
     if not gone:
-        _hold_back(s, i)
+        _hold_back(s, i, now)
     s.pool[NEXT_REQUEST] = i + 1
 
 
@@ -298,7 +327,8 @@ def _take(s, views, route, i, now):
 def _make_room(s, views, heard, r):
     """Make sure that the ring has room for what replica r may report, by having it read or by a fault."""
     if not has_room(s, r):
-        read_news(s, views, heard, s.key[r] >> 1)
+        if s.pool[N_HELD] == 0:  # else routers are to be asked again when they read
+            read_news(s, views, heard, s.key[r] >> 1)
         if not has_room(s, r):
             s.pool[FAULT] = FULL_NEWS
 
@@ -316,7 +346,8 @@ def _befall(s, views, heard, now):
         pool[FAULT] = JOINED  # views are to be made larger
     else:
         if s.cfg[NEWS]:
-            read_news(s, views, heard, now)
+            if pool[N_HELD] == 0:  # else routers are to be asked again when they read
+                read_news(s, views, heard, now)
             if not has_room(s, r) or s.pool[NEWS_TOLD] - s.pool[NEWS_READ] + s.cfg[RUNS] > s.news.shape[0]:
                 pool[FAULT] = FULL_NEWS
                 return
@@ -340,15 +371,15 @@ def _next_tick(s, until):
 
 @kernel
 def _next_report(s):
-    """Instant at which the routers get the next report."""
+    """Instant at which the routers get the next report, or may be asked again at a refresh."""
     if s.pool[NEWS_READ] == s.pool[NEWS_TOLD]:
-        return _FAR
+        return s.pool[WAKE_PS]
     ps = s.news[s.pool[NEWS_READ] & (s.news.shape[0] - 1), NEWS_PS]
     if s.cfg[LOAD_VIEW] == DELAYED:
-        return ps + s.cfg[DELAY_PS]
-    if s.cfg[LOAD_VIEW] == PERIODIC:
-        return -(-ps // s.cfg[PERIOD_PS]) * s.cfg[PERIOD_PS]
-    return ps
+        ps += s.cfg[DELAY_PS]
+    elif s.cfg[LOAD_VIEW] == PERIODIC:  # a report written after a refresh waits for the next one
+        ps = -(-max(ps, s.pool[REFRESHED] + 1) // s.cfg[PERIOD_PS]) * s.cfg[PERIOD_PS]
+    return min(ps, s.pool[WAKE_PS])
 
 
 @kernel
@@ -409,10 +440,13 @@ def run(s, views, route, heard):
         if tick == limit:
             refresh(s, view_at(views, 0), limit)
             pool[REFRESHED] = limit
-        if s.cfg[NEWS]:
-            read_news(s, views, heard, limit)
-        if report == limit:
+            pool[NEWS_DUE] = pool[NEWS_TOLD]
+        told = s.cfg[NEWS] != 0 and read_news(s, views, heard, limit)
+        if pool[N_HELD] > 0 and (told or pool[WAKE_PS] == limit):
             pool[RETRY_PS] = limit
+            pool[WAKE_PS] = NEVER
+            if told:
+                _wait_for_refresh(s, limit)
         elif come == limit:
             _deliver(s, limit)
         elif arrival == limit:

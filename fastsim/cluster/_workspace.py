@@ -168,6 +168,8 @@ def _pools() -> np.ndarray:
     pool = np.zeros(st.N_POOL, np.int64)
     pool[[st.EXT_FREE, st.HOLD_FREE]] = st.NONE
     pool[[st.HELD_FIRST, st.HELD_LAST, st.ON_WAY, st.RETRY_PS]] = st.NONE
+    pool[st.HELD_AGAIN] = st.NONE
+    pool[st.WAKE_PS] = st.NEVER
     pool[st.REFRESHED] = -1
     return pool
 

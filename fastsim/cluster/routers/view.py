@@ -63,7 +63,7 @@ PRIORITY = 11
 N_PROMPT = 16
 
 REJECT = -(1 << 50)  # a policy's answer: refuse the request
-HOLD = -(1 << 51)  # a policy's answer: keep it, and ask again when a replica reports something
+HOLD = -(1 << 51)  # a policy's answer: keep it, and ask again when it hears of a first token or an end
 
 # What `heard` is told: kind, request (or run), replica, value. Of a first token the value is how long the
 # request waited until its first step, in picoseconds; of a cache, how many blocks of the run it holds.
