@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.simulate import Result, simulate
 from fastsim.cluster.step_time import StepTime
-from fastsim.rng import below, stream
 from tests.twins.cluster import Outcome, run_cluster
 from tests.twins.convert import to_step_time, to_workload
 
 COLUMNS = ("replica", "first_token_s", "done_s", "hit_tok", "preemptions")
+REJECTED = -1  # replica of a request that was refused; its instants are NaN
 TOTALS = {  # of the engine -> of the twin
     "steps": "steps",
     "computed_tok": "scheduled_tok",
@@ -57,14 +59,13 @@ def serve(case: Mapping[str, Any], **changes: Any) -> Result:
         cluster_of(case, **changes),
         case.get("router", "round_robin"),
         case.get("router_params"),
-        view=case.get("view", "live"),
+        **{name: case[name] for name in ("view", "routers", "caches", "counted_from") if name in case},
     )
 
 
 def serve_slowly(case: Mapping[str, Any]) -> Outcome:
-    """Serve a case with the twin, its random routers on the stream that the real ones draw from."""
-    state = stream(0, 0, "routing")
-    return run_cluster(dict(case), below=lambda n: int(below(state, n)))
+    """Serve a case with the twin, its routers on the random streams that the real ones draw from."""
+    return run_cluster(dict(case))
 
 
 def differences(result: Result, outcome: Outcome) -> list[str]:
@@ -87,7 +88,7 @@ def differences(result: Result, outcome: Outcome) -> list[str]:
 
 
 def _columns(result: Result) -> list[list]:
-    return [result.columns[name].tolist() for name in COLUMNS]
+    return [np.nan_to_num(result.columns[name], nan=REJECTED).tolist() for name in COLUMNS]
 
 
 def _unequal(name: str, ours: Any, theirs: Any) -> list[str]:
@@ -96,6 +97,8 @@ def _unequal(name: str, ours: Any, theirs: Any) -> list[str]:
 
 def _seen(request: Any, name: str) -> float | int:
     """A column of `Result.requests` as the twin has it; instants are whole picoseconds."""
+    if request.replica is None:
+        return 0 if name in ("hit_tok", "preemptions") else REJECTED
     if name.endswith("_s"):
         return _s(getattr(request, name.replace("_s", "_fs")))
     return getattr(request, name)

@@ -11,8 +11,7 @@ import pytest
 
 from fastsim.cluster._state import BITS
 from tests.cluster_runs import differences, serve, serve_slowly
-from tests.twins.cases import make_case
-from tests.twins.cluster import ROUTERS
+from tests.twins.cases import PLAIN_ROUTERS, make_case
 
 ENGINES = ["vllm", "lecture"]
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -158,7 +157,7 @@ def test_the_cases_are_of_every_kind(engine):
     """Or the tests above would be silent about what they leave out."""
     drawn = list(cases(MANY, engine))
     live = {(case["router"], case["view"] == "live") for case in drawn}
-    assert live == {(router, is_live) for router in ROUTERS for is_live in (True, False)}
+    assert live == {(router, is_live) for router in PLAIN_ROUTERS for is_live in (True, False)}
     outcomes = [serve_slowly(case).totals() for case in drawn[:200]]
     sums = {name: sum(row[name] for totals in outcomes for row in totals) for name in outcomes[0][0]}
     assert sums["evicted"] > 1_000

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastsim.rng import generator
 from tests.twins.cases import make_case
-from tests.twins.cluster import ROUTERS, View, parse_view, run_cluster
+from tests.twins.cluster import run_cluster
 from tests.twins.engine import FS_PER_PS, run_one
+from tests.twins.policies import POLICIES, World
+from tests.twins.views import Seen, held_tok, parse_view
 
 STEP_MS = {"kind": "linear", "base": 10.0, "per_prefill_token": 0.0, "per_decode_request": 0.0}
 ENGINE = {"block_size": 4, "num_blocks": 101, "max_num_seqs": 8, "max_num_batched_tokens": 100}
@@ -108,7 +112,54 @@ def test_periodic_view_at_a_tick_sees_step_ends_but_no_arrivals_or_starts():
     assert replica_of(*rows, **settings_) == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("view", ["periodic(0)", "periodic(-1)", "periodically", "fresh"])
+def test_delayed_view_is_the_state_at_the_end_of_an_instant_ago():
+    rows = [(0.001, [1], 3), (0.002, [2], 3), (0.011, [3], 1), (0.0111, [4], 1)]
+    settings_ = {"router": "least_loaded", "replicas": 3}
+    assert replica_of(*rows, view="delayed(0.009)", **settings_) == [0, 0, 1, 1]
+    assert replica_of(*rows, view="delayed(0.0091)", **settings_) == [0, 0, 1, 1]
+    assert replica_of(*rows, view="delayed(0.00911)", **settings_) == [0, 0, 1, 1]
+    assert replica_of(*rows, view="delayed(0.0001)", **settings_) == [0, 1, 2, 0]
+    assert replica_of(*rows, view="delayed(0.000101)", **settings_) == [0, 1, 2, 2]
+
+
+def test_own_view_is_what_a_router_sent_and_heard_back():
+    rows = [(0.0, [1], 1), (0.0, [2], 3), (0.001, [3], 1), (0.01, [4], 1), (0.0109, [5], 1)]
+    settings_ = {"router": "least_loaded", "replicas": 3, "view": "own"}
+    assert replica_of(*rows, **settings_) == [0, 1, 2, 0, 0]  # 0 is empty at 0.01; later each has one
+
+
+def test_routers_do_not_know_what_others_sent():
+    rows = [(0.0, [k], 1) for k in range(8)]
+    owner = generator(0, 0, "routers").integers(2, size=8).tolist()
+    turns = [owner[:i].count(owner[i]) for i in range(8)]
+    settings_ = {"router": "least_loaded", "replicas": 3, "routers": 2}
+    assert replica_of(*rows, view="own", **settings_) == [turn % 3 for turn in turns]
+    assert replica_of(*rows, view="live", **settings_) == [i % 3 for i in range(8)]
+
+
+def test_a_request_may_count_from_its_first_token_only():
+    rows = [(0.0, [1], 3), (0.001, [2], 3), (0.002, [3], 3), (0.012, [4], 1)]
+    settings_ = {"router": "least_loaded", "replicas": 2}
+    assert replica_of(*rows, **settings_) == [0, 1, 0, 1]
+    assert replica_of(*rows, counted_from="first_token", **settings_) == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("num_blocks", "expected"), [(7, 0), (6, 1)])
+def test_approximate_caches_are_what_was_sent_and_fits(num_blocks, expected):
+    """Six blocks are sent to replica 0: with room for five, the first of the first prompt is forgotten."""
+    rows = [(0.0, [1, 2], 1), (0.1, [3], 1), (0.2, [4], 1), (0.29, [5], 3), (0.29, [6], 3), (0.291, [7], 3)]
+    chosen = replica_of(
+        *rows,
+        (0.292, [1, 2], 1),
+        router="prefix_affinity",
+        replicas=2,
+        caches="approximate",
+        engine={**ENGINE, "num_blocks": num_blocks},
+    )
+    assert chosen == [0, 0, 0, 0, 1, 0, expected]
+
+
+@pytest.mark.parametrize("view", ["periodic(0)", "delayed(-1)", "periodically", "fresh"])
 def test_an_unknown_view_is_refused(view):
     with pytest.raises(ValueError, match="view"):
         parse_view(view)
@@ -124,9 +175,17 @@ def choose(
         assert 0 <= left[0] < n
         return left.pop(0)
 
-    view = View(list(in_flight), list(work or in_flight), list(held or [set()] * len(in_flight)))
-    request = SimpleNamespace(units=[(1, 3), (2, 3), (3, 3)], prompt_tok=prompt_tok)
-    choice = ROUTERS[router](view, request, turn, below, params or {})
+    replicas = len(in_flight)
+    request: Any = SimpleNamespace(units=[(1, 3), (2, 3), (3, 3)], prompt_tok=prompt_tok)
+    match = [held_tok(request, keys) for keys in held or [set()] * replicas]
+    none = [0] * replicas
+    view = Seen(0, list(in_flight), list(work or in_flight), none, none, none, 100, match.__getitem__)
+    draw: Any = SimpleNamespace(below=below)
+    defaults = {"theta": 0.5, "abs_threshold": 8, "rel_threshold": 1.5}
+    policy = POLICIES[router](defaults | (params or {}), World(replicas, 1, 0, "vllm", 3, 100, 100, draw))
+    for _ in range(turn):
+        policy.choose(view, request)
+    choice = policy.choose(view, request)
     assert not left, "a router must draw as often as the case says"
     return choice
 

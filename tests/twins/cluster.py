@@ -1,175 +1,71 @@
-"""Several replicas on one clock, and the first eight routers, in plain Python.
+"""Several replicas on one clock behind one or more routers, in plain Python.
 
-At one instant (an integer picosecond) all step ends come first, then arrivals in file order, each routed with
-those ends seen, then step starts. A router sees a view: loads and caches as they are (live) or as they were
-at the last multiple of a period.
+At one instant (an integer picosecond) all step ends come first, then the routers' refresh if it is due, then
+the reports that reach the routers now. If first tokens or ends are among them, or a refresh was waited for,
+the routers are asked again for the requests they hold back. Then come requests whose blocks were sent along,
+then arrivals in file order, each with all that seen. Steps start last.
 """
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from tests.twins.engine import FS_PER_PS, Replica, Request, StepTime, build, to_ps
+from msgspec.structs import asdict
 
-Below = Callable[[int], int]
+from fastsim.cluster.routers import ROUTERS
+from fastsim.rng import below, generator, stream, uniform
+from tests.twins.engine import FS_PER_PS, Replica, Request, StepTime, build
+from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, HOLD, POLICIES, REJECT, Run, World
+from tests.twins.views import (
+    Past,
+    Rules,
+    Seen,
+    SentBlocks,
+    State,
+    covered,
+    held_tok,
+    reckoned_state,
+    runs_of,
+    seen,
+    settle,
+    true_state,
+)
 
-
-@dataclass
-class View:
-    """What a router may know, one entry a replica."""
-
-    in_flight: list[int]
-    unfinished_tok: list[int]
-    held: list[Container[int]]
-
-
-def live_view(replicas: list[Replica]) -> View:
-    """The truth of now; its caches are the replicas' own tables, so use it at once."""
-    return View(
-        [replica.in_flight() for replica in replicas],
-        [replica.unfinished_tok() for replica in replicas],
-        [replica.memory.held() for replica in replicas],
-    )
-
-
-def frozen_view(replicas: list[Replica]) -> View:
-    """The truth of now, kept."""
-    view = live_view(replicas)
-    view.held = [frozenset(replica.memory.held()) for replica in replicas]
-    return view
+SENT = "sent"
 
 
-def parse_view(view: str) -> int | None:
-    """Period in picoseconds of ``"periodic(T)"``, T in seconds; None for ``"live"``."""
-    if view == "live":
-        return None
-    if view.startswith("periodic(") and view.endswith(")"):
-        period_ps = to_ps(float(view[len("periodic(") : -1]))
-        if period_ps > 0:
-            return period_ps
-    raise ValueError(f"unknown view {view!r}")
+class Stream:
+    """The package's own random stream of a router."""
+
+    def __init__(self, seed: int, replicate: int, router: int):
+        self.state = stream(seed, replicate, "routing" if router == 0 else f"routing {router}")
+
+    def below(self, n: int) -> int:
+        """An integer in [0, n)."""
+        return int(below(self.state, n))
+
+    def uniform(self) -> float:
+        """A number in [0, 1)."""
+        return float(uniform(self.state))
 
 
-# Routers: (view, request, turn, below, params) -> replica; turn counts the requests routed before.
+class HeldForEver(Exception):
+    """Routers hold requests back, and nothing can happen any more that makes them let go."""
 
 
-def matched_tok(view: View, replica: int, request: Request) -> int:
-    """Tokens of the prompt's leading units that the replica holds, without a gap."""
-    tokens = 0
-    for key, unit_tok in request.units:
-        if key not in view.held[replica]:
-            break
-        tokens += unit_tok
-    return tokens
+class Report(NamedTuple):
+    """Something that happened, and who is told."""
 
-
-def random_replica(view, request, turn, below: Below, params) -> int:
-    """Any replica, all equally likely."""
-    return below(len(view.in_flight))
-
-
-def round_robin(view, request, turn, below, params) -> int:
-    """One after the other, from replica 0."""
-    return turn % len(view.in_flight)
-
-
-def least_loaded(view: View, request, turn, below, params) -> int:
-    """Fewest requests in flight; ties to the lowest index."""
-    return view.in_flight.index(min(view.in_flight))
-
-
-def power_of_two(view: View, request, turn, below: Below, params) -> int:
-    """The less loaded of two distinct random replicas; a tie keeps the first drawn.
-
-    The second is drawn from the others: ``below(n - 1)``, moved up by one from the first on. A single replica
-    draws nothing.
-    """
-    replicas = len(view.in_flight)
-    if replicas == 1:
-        return 0
-    first = below(replicas)
-    second = below(replicas - 1)
-    if second >= first:
-        second += 1
-    return second if view.in_flight[second] < view.in_flight[first] else first
-
-
-def least_work(view: View, request, turn, below, params) -> int:
-    """Fewest unfinished tokens; ties to the lowest index."""
-    return view.unfinished_tok.index(min(view.unfinished_tok))
-
-
-def prefix_affinity(view: View, request: Request, turn, below, params) -> int:
-    """Longest match; ties to the fewest requests in flight, then to the lowest index."""
-    replicas = range(len(view.in_flight))
-    return min(replicas, key=lambda i: (-matched_tok(view, i, request), view.in_flight[i], i))
-
-
-def affinity_threshold(view: View, request: Request, turn, below, params) -> int:
-    """Longest match if its share of the prompt is above ``theta`` (default 0.5), else the least loaded."""
-    best = prefix_affinity(view, request, turn, below, params)
-    if matched_tok(view, best, request) / request.prompt_tok > params.get("theta", 0.5):
-        return best
-    return least_loaded(view, request, turn, below, params)
-
-
-def cache_aware_guard(view: View, request: Request, turn, below, params) -> int:
-    """``affinity_threshold``, but the least loaded while the loads are out of balance."""
-    most, fewest = max(view.in_flight), min(view.in_flight)
-    if most - fewest > params.get("abs_threshold", 8) and most > params.get("rel_threshold", 1.5) * fewest:
-        return least_loaded(view, request, turn, below, params)
-    return affinity_threshold(view, request, turn, below, params)
-
-
-ROUTERS = {
-    "random": random_replica,
-    "round_robin": round_robin,
-    "least_loaded": least_loaded,
-    "power_of_two": power_of_two,
-    "least_work": least_work,
-    "prefix_affinity": prefix_affinity,
-    "affinity_threshold": affinity_threshold,
-    "cache_aware_guard": cache_aware_guard,
-}
-
-
-# The clock.
-
-
-class Router:
-    """A policy with its view: sees the replicas at ``tick`` and is asked at arrivals."""
-
-    def __init__(
-        self, policy: str, params: dict, period_ps: int | None, below: Below, replicas: list[Replica]
-    ):
-        self.policy = ROUTERS[policy]
-        self.params = params
-        self.period_ps = period_ps
-        self.below = below
-        self.replicas = replicas
-        self.turn = 0
-        self.taken_ps = -1
-        self.snapshot = frozen_view(replicas)
-
-    def before(self, now_ps: int) -> None:
-        """Nothing changes between two instants: a tick there sees the state after the earlier one."""
-        if self.period_ps and self.taken_ps < (tick := now_ps // self.period_ps * self.period_ps) < now_ps:
-            self.snapshot, self.taken_ps = frozen_view(self.replicas), tick
-
-    def after_step_ends(self, now_ps: int) -> None:
-        """A tick at this very instant sees its step ends, not its arrivals and starts."""
-        if self.period_ps and now_ps % self.period_ps == 0:
-            self.snapshot, self.taken_ps = frozen_view(self.replicas), now_ps
-
-    def choose(self, request: Request) -> int:
-        """Replica for a request that arrives now."""
-        view = self.snapshot if self.period_ps else live_view(self.replicas)
-        choice = self.policy(view, request, self.turn, self.below, self.params)
-        self.turn += 1
-        return choice
+    ps: int
+    kind: str
+    what: Any
+    replica: int
+    value: int
 
 
 @dataclass
@@ -203,42 +99,313 @@ class Outcome:
         return sum(union.values())
 
 
-def run_cluster(case: dict, below: Below | None = None) -> Outcome:
+class Router:
+    """One router: its policy, what it has sent where, and what it remembers of that."""
+
+    def __init__(self, number: int, policy: Any, sent_blocks: SentBlocks):
+        self.number = number
+        self.policy = policy
+        self.sent_blocks = sent_blocks
+
+    def hear(self, report: Report) -> None:
+        """Let the policy know."""
+        if getattr(self.policy, "heard", None):
+            self.policy.heard(*report)
+
+
+class Cluster:
+    """A run under way; `run_cluster` makes one of a case."""
+
+    def __init__(self, case: dict, draws: Callable[[int], Any]):
+        name = case.get("router", "round_robin")
+        self.entry = ROUTERS[name]
+        params = asdict(self.entry.spec(case.get("router_params", {})))
+        engine = case["engine"]
+        self.engine = engine.get("kind", "vllm")
+        self.kv_blocks = engine["num_blocks"] - 1
+        requests, _ = build(case)
+        self.requests = requests
+        self.pending = deque(requests)
+        self.replicas = [Replica(engine, StepTime(case["step_ms"])) for _ in range(case.get("replicas", 1))]
+        self.sent: list[list[Request]] = [[] for _ in self.replicas]  # and not finished
+        self.now_ps = -1
+        self._set_rules(case, params)
+        self._make_routers(case, params, name, draws)
+        self._listen_to_caches()
+        self.held: list[Request] = []
+        self.on_way: list[tuple[int, Request, int]] = []  # instant, request, blocks
+        self.unread: list[Report] = []
+        self.due = 0  # periodic: how many of them the routers get at the refresh made last
+        self.wake_ps: int | None = None
+        self.snapshot = self._states()
+        self.pasts = [Past(state) for state in self.snapshot]
+
+    def _set_rules(self, case: dict, params: dict) -> None:
+        entry = self.entry
+        matches = bool(entry.needs & {"match", "matches"})
+        self.rules: Rules = settle(
+            case.get("view", "native"),
+            entry.view,
+            params.get("scrape_s", 0.0),
+            case.get("caches", "native") == "approximate" and matches,
+            case.get("counted_from", "sent"),
+        )
+        rules = self.rules
+        by_reports = rules.loads in ("own", "delayed") or rules.at_first_token
+        heard = entry.heard is not None
+        self.reports_requests = by_reports or rules.metrics == "own" or heard
+        follows = matches and rules.caches == "delayed"
+        self.reports_caches = follows or (heard and "evictions" in entry.needs)
+
+    def _make_routers(self, case: dict, params: dict, name: str, draws: Callable[[int], Any]) -> None:
+        count = case.get("routers", 1)
+        owners = [0] * len(self.requests)
+        if count > 1:
+            stream_ = generator(case.get("seed_routing", 0), case.get("replicate", 0), "routers")
+            owners = stream_.integers(count, size=len(self.requests)).tolist()
+        self.owner = dict(zip((request.index for request in self.requests), owners, strict=True))
+        block_tok = case["engine"]["block_size"]
+        tree_tok = None if self.engine == "lecture" else block_tok
+        self.routers = []
+        for k in range(count):
+            world = World(
+                replicas=len(self.replicas),
+                routers=count,
+                router=k,
+                engine=self.engine,
+                block_tok=block_tok,
+                kv_blocks=self.kv_blocks,
+                batch_tok=case["engine"]["max_num_batched_tokens"],
+                draw=draws(k),
+                prompts=self.requests,
+                step=StepTime(case["step_ms"]),
+            )
+            blocks = SentBlocks(len(self.replicas), self.kv_blocks, tree_tok)
+            self.routers.append(Router(k, POLICIES[name](params, world), blocks))
+
+    @cached_property
+    def runs(self) -> dict[int, Run]:
+        """The run of each key that has one."""
+        return runs_of(self.requests, self.engine)
+
+    def _listen_to_caches(self) -> None:
+        if not self.reports_caches:
+            return
+        units = [unit for request in self.requests for unit in request.units]
+        key_tok = dict(units) if self.engine == "lecture" else {}
+        told: dict[tuple, int] = {}
+
+        def listener(r: int, held) -> Callable[[int], None]:
+            def changed(key: int) -> None:
+                run = self.runs.get(key)
+                if run is None:
+                    return
+                value = covered(run, held, key_tok)
+                if value != told.get((r, run), 0):
+                    told[r, run] = value
+                    self._tell(CACHE, run, r, value)
+
+            return changed
+
+        for r, replica in enumerate(self.replicas):
+            replica.memory.changed = listener(r, replica.memory.held())
+
+    # --- what is known ---
+
+    def _states(self, keep: bool = True) -> list[State]:
+        return [true_state(*pair, keep) for pair in zip(self.replicas, self.sent, strict=True)]
+
+    def _known(self, kind: str, router: Router) -> list[State]:
+        """States of all replicas by a kind of view."""
+        if kind == "periodic":
+            return self.snapshot
+        if kind == "delayed":
+            return [past.at(self.now_ps - self.rules.delay_ps) for past in self.pasts]
+        if kind == "own":
+            mine = [[q for q in sent if self.owner[q.index] == router.number] for sent in self.sent]
+            return [reckoned_state(sent) for sent in mine]
+        return self._states(keep=False)
+
+    def _view(self, router: Router, request: Request) -> Seen:
+        rules = self.rules
+        known = {
+            kind: self._known(kind, router) for kind in {rules.loads, rules.metrics, rules.caches} - {SENT}
+        }
+
+        def match(replica: int) -> int:
+            if rules.caches == SENT:
+                return router.sent_blocks.matched_tok(request, replica)
+            return held_tok(request, known[rules.caches][replica].held)
+
+        return seen(self.now_ps, rules, known[rules.loads], known[rules.metrics], self.kv_blocks, match)
+
+    # --- reports ---
+
+    def _tell(self, kind: str, what: Any, replica: int, value: int = 0) -> None:
+        self.unread.append(Report(self.now_ps, kind, what, replica, value))
+
+    def _reached(self) -> int:
+        """How many of the unread reports have reached the routers."""
+        if self.rules.loads == "periodic":
+            return self.due
+        latest_ps = self.now_ps - self.rules.delay_ps
+        return sum(report.ps <= latest_ps for report in self.unread)
+
+    def _read(self) -> bool:
+        """Give the routers what has reached them; returns whether a request has begun or ended by that."""
+        count = self._reached()
+        reports, self.unread, self.due = self.unread[:count], self.unread[count:], 0
+        for report in reports:
+            if report.kind == CACHE:
+                for router in self.routers:
+                    router.hear(report)
+            elif report.kind != SENT:
+                self.routers[self.owner[report.what.index]].hear(report)
+        return any(report.kind in (FIRST_TOKEN, FINISHED) for report in reports)
+
+    # --- what routers do ---
+
+    def _ask(self, request: Request) -> bool:
+        """Ask a request's router; returns whether the request is gone."""
+        router = self.routers[self.owner[request.index]]
+        view = self._view(router, request)
+        choice = router.policy.choose(view, request)
+        if choice == HOLD:
+            return False
+        if choice != REJECT:
+            self._send(router, request, choice, view.sending)
+        return True
+
+    def _send(self, router: Router, request: Request, r: int, sending: tuple[int, int] | None) -> None:
+        request.replica = r
+        self.sent[r].append(request)
+        if self.rules.loads == "delayed":
+            self._tell(SENT, request, r)
+        router.sent_blocks.remember(request, r)
+        if sending is None:
+            self.replicas[r].arrive(request)
+        else:
+            blocks, ps = sending
+            self.on_way.append((self.now_ps + ps, request, blocks))
+            self.on_way.sort(key=lambda item: item[0])  # stable: first sent, first there
+
+    def _route(self) -> None:
+        """Do what there is to do for routers at this instant, each time with what they have heard by then."""
+        while True:
+            self._ask_again(self._read())
+            if self.on_way and self.on_way[0][0] <= self.now_ps:
+                _, request, blocks = self.on_way.pop(0)
+                replica = self.replicas[request.replica or 0]
+                self._install(replica, request, blocks)
+                replica.arrive(request)
+            elif self.pending and self.pending[0].arrival_ps == self.now_ps:
+                request = self.pending.popleft()
+                if not self._ask(request):
+                    self._hold(request)
+            else:
+                return
+
+    def _install(self, replica: Replica, request: Request, blocks: int) -> None:
+        """Copy the prompt's first blocks, run by run, as far as others share them and there is room."""
+        units = request.units
+        if self.engine == "lecture":
+            for key, tokens in units:
+                blocks -= tokens
+                if blocks < 0 or not replica.memory.install(key, tokens):
+                    return
+            return
+        shared = [key for key, _ in units[:blocks] if key in self.runs]
+        for _, keys in groupby(shared, key=self.runs.__getitem__):
+            if not replica.memory.install(list(keys)):
+                return
+
+    def _hold(self, request: Request) -> None:
+        """Keep a request; from now on first tokens and ends are reported, whoever else asks for them."""
+        self.held.append(request)
+        self.reports_requests = True
+        self._wait_for_refresh()
+
+    def _wait_for_refresh(self) -> None:
+        if self.held and self.rules.period_ps:
+            self.wake_ps = self._next_tick()
+
+    def _next_tick(self) -> int:
+        return (self.now_ps // self.rules.period_ps + 1) * self.rules.period_ps
+
+    def _ask_again(self, told: bool) -> None:
+        """Ask for all requests held back, if there is reason to: a report, or a refresh waited for."""
+        if self.held and (told or self.wake_ps == self.now_ps):
+            self.wake_ps = None
+            self.held = [request for request in self.held if not self._ask(request)]
+            if told:
+                self._wait_for_refresh()
+
+    # --- the clock ---
+
+    def run(self) -> Outcome:
+        """Serve all requests."""
+        while (instant := self._next_instant()) is not None:
+            self._refresh_before(instant)
+            self.now_ps = instant
+            self._instant()
+        if self.held:
+            raise HeldForEver
+        return Outcome(sorted(self.requests, key=lambda request: request.index), self.replicas)
+
+    def _next_instant(self) -> int | None:
+        instants = [replica.end_fs // FS_PER_PS for replica in self.replicas if replica.in_step]
+        instants += [self.pending[0].arrival_ps] if self.pending else []
+        instants += [self.on_way[0][0]] if self.on_way else []
+        if self.held:
+            instants += [self.wake_ps] if self.wake_ps is not None else []
+            if self.unread and self.rules.loads == "periodic":
+                instants.append(self._next_tick())
+            elif self.unread:
+                instants.append(self.unread[0].ps + self.rules.delay_ps)
+        return min(instants, default=None)
+
+    def _refresh_before(self, instant_ps: int) -> None:
+        """Nothing changes between two instants: a refresh there sees the state after the earlier one."""
+        period = self.rules.period_ps
+        if period and self.now_ps < (instant_ps - 1) // period * period:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        self.snapshot = self._states()
+        self.due = len(self.unread)
+
+    def _instant(self) -> None:
+        for r, replica in enumerate(self.replicas):
+            if replica.in_step and replica.end_fs // FS_PER_PS == self.now_ps:
+                replica.finish_step()
+                self._end_step(r)
+        if self.rules.period_ps and self.now_ps % self.rules.period_ps == 0:
+            self._refresh()
+        self._route()
+        for replica in self.replicas:
+            replica.start_step(self.now_ps)
+        if "delayed" in (self.rules.loads, self.rules.metrics, self.rules.caches):
+            for past, state in zip(self.pasts, self._states(), strict=True):
+                if state != past.states[-1]:
+                    past.add(self.now_ps, state)
+
+    def _end_step(self, r: int) -> None:
+        """Take note of first tokens and ends."""
+        news, self.replicas[r].news = self.replicas[r].news, []
+        for kind, request in news:
+            if kind == FINISHED:
+                self.sent[r].remove(request)
+            if self.reports_requests:
+                self._tell(kind, request, r, request.queued_ps if kind == FIRST_TOKEN else 0)
+
+
+def run_cluster(case: dict, draws: Callable[[int], Any] | None = None) -> Outcome:
     """Serve a case on ``case["replicas"]`` replicas.
 
     Parameters
     ----------
     case : the shape of a golden file, plus ``replicas`` (1), ``router`` ("round_robin"), ``router_params``
-        ({}) and ``view`` ("live").
-    below : ``below(n)`` draws an integer in [0, n) for the random routers; default
-        ``random.Random(0).randrange``.
+        ({}), ``view`` ("native"), ``routers`` (1), ``caches`` ("native") and ``counted_from`` ("sent").
+    draws : ``draws(k)`` is the stream that router k draws from; by default the package's own.
     """
-    requests, _ = build(case)
-    replicas = [Replica(case["engine"], StepTime(case["step_ms"])) for _ in range(case.get("replicas", 1))]
-    router = Router(
-        case.get("router", "round_robin"),
-        case.get("router_params", {}),
-        parse_view(case.get("view", "live")),
-        below or random.Random(0).randrange,
-        replicas,
-    )
-    pending = deque(requests)
-    while pending or any(replica.in_flight() for replica in replicas):
-        events = [replica.end_fs // FS_PER_PS for replica in replicas if replica.in_step]
-        events += [pending[0].arrival_ps] if pending else []
-        _instant(min(events), pending, replicas, router)
-    return Outcome(sorted(requests, key=lambda request: request.index), replicas)
-
-
-def _instant(now_ps: int, pending: deque[Request], replicas: list[Replica], router: Router) -> None:
-    router.before(now_ps)
-    for replica in replicas:
-        if replica.in_step and replica.end_fs // FS_PER_PS == now_ps:
-            replica.finish_step()
-    router.after_step_ends(now_ps)
-    while pending and pending[0].arrival_ps == now_ps:
-        request = pending.popleft()
-        request.replica = router.choose(request)
-        replicas[request.replica].arrive(request)
-    for replica in replicas:
-        replica.start_step(now_ps)
+    return Cluster(case, draws or (lambda k: Stream(0, 0, k))).run()

@@ -29,6 +29,7 @@ def to_workload(case: dict) -> Workload:
         shared_symbols=np.array([row.get("shared", len(row["path"])) for row in rows]),
         answer=np.array([-1 if answer is None else symbol[str(answer)] for answer in answers]),
         priority=np.array([row.get("priority", 0) for row in rows]),
+        session=np.array([row.get("session", -1) for row in rows]),
     )
 
 

@@ -7,6 +7,7 @@ is skipped and nothing is summed in closed form: a step is a turn of a loop.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from decimal import Decimal
 
 from tests.twins import orders
@@ -102,6 +103,7 @@ class Request:
         self.index = index
         self.arrival_ps = to_ps(row["arrival_s"])
         self.output_tok = row["output_tokens"]
+        self.session = row.get("session", -1)
         self.answer = _answer_name(index, row)
         self.block_tok = engine["block_size"]
         self.identities = identities
@@ -109,12 +111,15 @@ class Request:
         self.tokens: list[tuple] = [(name, j) for name in names for j in range(segments[name])]
         own = row.get("prompt_tokens", len(self.tokens)) - len(self.tokens)
         self.tokens += [(("own prompt", index), j) for j in range(own)]
+        self.prompt: Sequence[tuple] = tuple(self.tokens)
         self.prompt_tok = len(self.tokens)
         self.total_tok = self.prompt_tok + self.output_tok
         self.keys: list[int] = []
         self.whole = engine.get("kind", "vllm") == "lecture"
         if self.whole:
-            self.units = self._segment_units(names[: row.get("shared", len(names))], segments)
+            self.units: Sequence[tuple[int, int]] = self._segment_units(
+                names[: row.get("shared", len(names))], segments
+            )
         else:
             self._hash_full_blocks()
             self.units = [(key, self.block_tok) for key in self.keys]
@@ -127,6 +132,7 @@ class Request:
         self.holding = Holding()
         self.replica: int | None = None
         self.admissions = 0
+        self.queued_ps = 0
         self.hit_tok = 0
         self.preemptions = 0
         self.first_token_fs = -1
@@ -140,13 +146,21 @@ class Request:
         return units
 
     def _hash_full_blocks(self) -> None:
-        size = self.block_tok
-        while (len(self.keys) + 1) * size <= len(self.tokens):
-            start = len(self.keys) * size
-            parent = self.keys[-1] if self.keys else 0
-            self.keys.append(self.identities.key(parent, tuple(self.tokens[start : start + size])))
+        self._extend_keys(self.keys, self.tokens)
 
-    def units_now(self) -> list[tuple[int, int]]:
+    def _extend_keys(self, keys: list[int], tokens: list[tuple]) -> None:
+        size = self.block_tok
+        while (len(keys) + 1) * size <= len(tokens):
+            start = len(keys) * size
+            keys.append(self.identities.key(keys[-1] if keys else 0, tuple(tokens[start : start + size])))
+
+    def all_keys(self) -> list[int]:
+        """Identities of the full blocks that it will have when it is finished."""
+        keys: list[int] = []
+        self._extend_keys(keys, [*self.prompt, *((self.answer, j) for j in range(self.output_tok))])
+        return keys
+
+    def units_now(self) -> Sequence[tuple[int, int]]:
         """As `units`, with the full blocks of what was generated so far."""
         return (
             self.units if len(self.units) >= len(self.keys) else [(key, self.block_tok) for key in self.keys]
@@ -202,6 +216,7 @@ class Replica:
         self.hit_tok = self.hit_again_tok = self.dropped_tok = 0
         self.peak_used = 0
         self.log: list[tuple] = []
+        self.news: list[tuple[str, Request]] = []  # "first token" and "finished", until somebody takes them
 
     def arrive(self, request: Request) -> None:
         """Put a request at the end of the waiting queue."""
@@ -217,9 +232,13 @@ class Replica:
         """Tokens that the requests in flight still need; a step's tokens count at its end."""
         return sum(request.unfinished_tok() for request in [*self.waiting, *self.running])
 
+    def can_start(self) -> bool:
+        """Whether there is work and no step is under way."""
+        return not self.in_step and bool(self.waiting or self.running)
+
     def start_step(self, instant_ps: int) -> None:
         """Schedule a step at this instant, if there is work and none is under way."""
-        if self.in_step or not (self.waiting or self.running):
+        if not self.can_start():
             return
         self.clock_fs = max(self.clock_fs, instant_ps * FS_PER_PS)
         self.chunks = []
@@ -291,6 +310,7 @@ class Replica:
             self.running.append(request)
             request.computed = hit_tok
             if request.admissions == 0:
+                request.queued_ps = self.clock_fs // FS_PER_PS - request.arrival_ps
                 request.hit_tok = hit_tok
                 self.hit_tok += hit_tok
             else:
@@ -327,8 +347,10 @@ class Replica:
             request.generate()
             if request.first_token_fs < 0:
                 request.first_token_fs = self.end_fs
+                self.news.append(("first token", request))
             if request.finished():
                 request.done_fs = self.end_fs
+                self.news.append(("finished", request))
                 done.append(request)
                 self.running.remove(request)
                 self.memory.release(request)

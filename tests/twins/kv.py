@@ -1,19 +1,25 @@
 """KV memory of one replica, one object per physical block (vLLM) or per cached segment (lecture).
 
-Both managers speak the same five words, so the scheduler in ``engine.py`` does not know which one it has:
-``hits``, ``admit``, ``extend``, ``register`` and ``release``. Nothing here is fast and nothing is clever.
+Both managers speak the same words, so the scheduler in ``engine.py`` does not know which one it has:
+``hits``, ``admit``, ``extend``, ``register`` and ``release``; and ``install`` for what comes from elsewhere.
+``changed`` is called with every key that can be found from now on or no longer. Nothing here is fast and
+nothing is clever.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import KeysView
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass, field
 
 
 def ceil_div(a: int, b: int) -> int:
     """Smallest integer not below ``a / b``."""
     return -(-a // b)
+
+
+def _nobody(key: int) -> None:
+    """Listen to no change."""
 
 
 @dataclass(eq=False)
@@ -45,6 +51,7 @@ class BlockMemory:
         self.queue: OrderedDict[int, Block] = OrderedDict((n, Block(n)) for n in range(1, num_blocks))
         self.copies: dict[int, dict[int, Block]] = {}
         self.evicted = 0
+        self.changed: Callable[[int], None] = _nobody
 
     def free(self) -> int:
         """Free blocks, hashed ones included."""
@@ -107,31 +114,65 @@ class BlockMemory:
 
     def _pop(self) -> Block:
         _, block = self.queue.popitem(last=False)
-        if block.key is not None:
-            del self.copies[block.key][block.number]
-            if not self.copies[block.key]:
-                del self.copies[block.key]
-            block.key = None
+        key, block.key = block.key, None
+        if key is not None:
             self.evicted += 1
+            del self.copies[key][block.number]
+            if not self.copies[key]:
+                del self.copies[key]
+                self.changed(key)
         block.holders = 1
         return block
 
     def register(self, request, target_tok: int) -> None:
         """Make every block that ``target_tok`` tokens fill hittable, at once."""
         for i in range(request.registered, target_tok // self.block_tok):
-            block = request.blocks[i]
-            block.key = request.keys[i]
-            self.copies.setdefault(block.key, {})[block.number] = block
+            self._enter(request.blocks[i], request.keys[i])
         request.registered = max(request.registered, target_tok // self.block_tok)
+
+    def _enter(self, block: Block, key: int) -> None:
+        block.key = key
+        found = self.copies.setdefault(key, {})
+        found[block.number] = block
+        if len(found) == 1:
+            self.changed(key)
+
+    def install(self, keys: list[int]) -> bool:
+        """Copy the blocks of these keys that are missing after the first ones, all of them or none.
+
+        ``keys`` belong together (a stretch that the same requests share). They take free blocks, as any
+        block does, and become the newest of the free ones that are cached, the deepest first. If making room
+        evicts what they would go on from, the room stays blank. Returns whether all of them are there.
+        """
+        have = self._leading(keys)
+        missing = keys[have:]
+        if len(missing) > self.free():
+            return False
+        taken = [self._pop() for _ in missing]
+        if self._leading(keys) != have:
+            for block in taken:
+                self._give_back(block)
+            return False
+        for block, key in zip(taken, missing, strict=True):
+            self._enter(block, key)
+        for block in reversed(taken):
+            self._give_back(block)
+        return True
+
+    def _leading(self, keys: list[int]) -> int:
+        return next((i for i, key in enumerate(keys) if key not in self.copies), len(keys))
+
+    def _give_back(self, block: Block) -> None:
+        block.holders -= 1
+        if block.holders == 0:
+            self.queue[block.number] = block
+            if block.key is None:
+                self.queue.move_to_end(block.number, last=False)
 
     def release(self, request) -> None:
         """Give all blocks back, last block first: hashed ones to the tail, blank ones to the front."""
         for block in reversed(request.blocks):
-            block.holders -= 1
-            if block.holders == 0:
-                self.queue[block.number] = block
-                if block.key is None:
-                    self.queue.move_to_end(block.number, last=False)
+            self._give_back(block)
         request.blocks = []
         request.registered = 0
 
@@ -171,6 +212,7 @@ class SegmentMemory:
         self.lru: OrderedDict[int, Segment] = OrderedDict()  # cached and held by nobody
         self.cached: dict[int, Segment] = {}
         self.evicted = 0
+        self.changed: Callable[[int], None] = _nobody
 
     def free(self) -> int:
         """Free tokens: blank ones and those of cached segments that nobody holds."""
@@ -226,6 +268,20 @@ class SegmentMemory:
         del self.cached[key]
         self.blank_tok += segment.tokens
         self.evicted += segment.tokens
+        self.changed(key)
+
+    def install(self, key: int, tokens: int) -> bool:
+        """Copy a whole segment, the newest that nobody holds; returns whether it is there."""
+        if key in self.cached:
+            return True
+        if tokens > self.free():
+            return False
+        while self.blank_tok < tokens:
+            self._evict()
+        self.blank_tok -= tokens
+        self.cached[key] = self.lru[key] = Segment(key, tokens)
+        self.changed(key)
+        return True
 
     def extend(self, request, chunk_tok: int) -> bool:
         """Nothing to do: everything was reserved at admission."""
@@ -241,6 +297,7 @@ class SegmentMemory:
             if end > request.computed and key not in self.cached:
                 segment = Segment(key, tokens, holders=1)
                 self.cached[key] = segment
+                self.changed(key)
                 request.holding.segments[place] = segment
                 request.holding.blank_tok -= tokens
 
