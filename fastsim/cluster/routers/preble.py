@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill
+from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_split as split
 from fastsim.cluster.routers import _preble_window as win
@@ -130,23 +130,26 @@ def cheapest(view, request, among):
     known_tok = NONE
     missed_s = 0.0
     for r in range(view.load.shape[0]):
-        if among[r // BITS] >> (r % BITS) & 1 == 0:
-            view.score[r] = float("inf")
-            continue
-        cost_s = view.real[r] if params[LOAD_COST] else 0.0
-        cached_tok = _cached_tok(view, r)
-        if params[PREFILL_COST]:
-            if cached_tok != known_tok:
-                known_tok = cached_tok
-                missed_s = missed_ps(view, cached_tok) * 1e-12
-            cost_s += missed_s
-        if params[EVICTION_COST] and (chosen == NONE or cost_s < least_s):
-            room_tok = view.prompt[PROMPT_TOK] - cached_tok
-            cost_s += win.eviction_s(view, request, r, room_tok, params[ALWAYS_FULL] != 0.0)
-        view.score[r] = cost_s
-        if chosen == NONE or cost_s < least_s:
-            chosen = r
-            least_s = cost_s
+        view.score[r] = float("inf")
+    for word in range(among.shape[0]):
+        left = among[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            cost_s = view.real[r] if params[LOAD_COST] else 0.0
+            cached_tok = _cached_tok(view, r)
+            if params[PREFILL_COST]:
+                if cached_tok != known_tok:
+                    known_tok = cached_tok
+                    missed_s = missed_ps(view, cached_tok) * 1e-12
+                cost_s += missed_s
+            if params[EVICTION_COST] and (chosen == NONE or cost_s < least_s):
+                room_tok = view.prompt[PROMPT_TOK] - cached_tok
+                cost_s += win.eviction_s(view, request, r, room_tok, params[ALWAYS_FULL] != 0.0)
+            view.score[r] = cost_s
+            if chosen == NONE or cost_s < least_s:
+                chosen = r
+                least_s = cost_s
     return chosen
 
 
@@ -230,17 +233,15 @@ def hear(view, kind, what, replica, value):
 @kernel
 def redirected(view, chosen):
     """The lightest replica instead of the heaviest, while their loads are out of balance; else `chosen`."""
+    heavy_s = view.real[chosen]
+    for r in range(view.load.shape[0]):
+        if view.real[r] > heavy_s:
+            return chosen  # mostly soon: there is a heavier one
     lightest = 0
-    heaviest = 0
     for r in range(1, view.load.shape[0]):
         if view.real[r] < view.real[lightest]:
             lightest = r
-        if view.real[r] > view.real[heaviest]:
-            heaviest = r
-    heavy_s = view.real[heaviest]
-    if view.real[chosen] == heavy_s and heavy_s > view.params[TH_BAL] * view.real[lightest]:
-        return lightest
-    return chosen
+    return lightest if heavy_s > view.params[TH_BAL] * view.real[lightest] else chosen
 
 
 @kernel
@@ -272,15 +273,16 @@ def decode_heaviest(view):
     memory = view.memory
     part = win.HIT_TOK if view.params[DECODE_RATIO] == HITS else win.DECODING
     whole = win.PROMPT_TOK if view.params[DECODE_RATIO] == HITS else win.OUTSTANDING
-    largest = -1.0
     chosen = 0
+    top = 0  # the largest ratio, as a fraction
+    bottom = 1
     for r in range(view.load.shape[0]):
         row = win.replica_row(r)
-        ratio = memory[row + part] / memory[row + whole] if memory[row + whole] > 0 else 0.0
-        if ratio > largest:
-            largest = ratio
+        if memory[row + part] * bottom > top * memory[row + whole]:
+            top = memory[row + part]
+            bottom = memory[row + whole]
             chosen = r
-    return chosen, largest
+    return chosen, top / bottom
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, Prompt, View, World, least, twin
 from tests.twins.policies.preble_forest import Node, decode_ps, nodes_of, prefill_ps
@@ -175,18 +176,18 @@ class Preble:
     def explore(self) -> int:
         if self.params["pairing"]:
             ratios = [self.decode_ratio(r) for r in range(self.world.replicas)]
-            if max(ratios) > self.params["imbal_r"]:
+            if float(max(ratios)) > self.params["imbal_r"]:
                 return ratios.index(max(ratios))
         return self.cheapest(set(range(self.world.replicas)))
 
-    def decode_ratio(self, replica: int) -> float:
+    def decode_ratio(self, replica: int) -> Fraction:
         if self.params["decode_ratio"] == "hits":
             rows = self.window(replica)
             whole, part = sum(row.request.prompt_tok for row in rows), sum(row.hit_tok for row in rows)
         else:
             out = [row for row in self.sent.values() if row.replica == replica and row.done_ps is None]
             whole, part = len(out), sum(row.first_ps is not None for row in out)
-        return part / whole if whole else 0.0
+        return Fraction(part, whole) if whole else Fraction(0)
 
     # --- autoscaling ----------------------------------------------------------------------------------------
 
