@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fastsim.cluster import _workspace, knowledge, simulate
-from fastsim.cluster._state import BITS
+from fastsim.cluster._state import BITS, FAULT
 from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from tests.cluster_runs import differences, serve, serve_slowly
@@ -94,20 +94,22 @@ def _some_value(rng: random.Random, field: Any, span_s: float) -> Any:
 def tiny_pools() -> Iterator[list[str]]:
     """Let all that grows start with next to nothing; yields what has grown."""
     grown: list[str] = []
+    pools, trees = simulate.grown, simulate.views_with_larger_trees
 
-    def counting(name: str, function: Any) -> Any:
-        def count(*args: Any) -> Any:
-            grown.append(name)
-            return function(*args)
+    def noting_pools(state: Any) -> Any:
+        grown.append(_workspace._POOLS[int(state.pool[FAULT])])
+        return pools(state)
 
-        return count
+    def noting_trees(views: Any) -> Any:
+        grown.append("trees")
+        return trees(views)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_workspace, "_FIRST_ROWS", 1)
         patch.setattr(_workspace, "_FIRST_NEWS", 1)
         patch.setattr(knowledge, "_FIRST_ENTRIES", 1)
-        for name in ("grown", "views_with_larger_trees"):
-            patch.setattr(simulate, name, counting(name, getattr(simulate, name)))
+        patch.setattr(simulate, "grown", noting_pools)
+        patch.setattr(simulate, "views_with_larger_trees", noting_trees)
         yield grown
 
 
