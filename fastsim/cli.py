@@ -185,6 +185,55 @@ def replay(
         print(text.replay(found))
 
 
+@app.command
+def explain(
+    request: Whole,
+    /,
+    *,
+    trace: Path | None = None,
+    workload: str = "long_documents",
+    router: str = "cache_aware_guard",
+    sample: Whole = 0,
+    out: Path | None = None,
+    settings: Settings = (),
+    as_json: Json = False,
+) -> None:
+    """Say why a request was sent where it was: what its router knew, and what was best in hindsight.
+
+    Parameters
+    ----------
+    request
+        Number of the request, from 0 in the order of arrival.
+    trace
+        Trace to serve, instead of a synthetic workload.
+    workload
+        Name from `fastsim workloads`.
+    router
+        Name from `fastsim routers`.
+    sample
+        Requests, drawn at random, whose regret is to be found, too.
+    out
+        Parquet file to write: a row a request and replica.
+    settings
+        Set a parameter, such as router_params.theta=0.3, cluster.replicas=8, workload.rate_rps=2 or view=own.
+    as_json
+        Print JSON.
+    """
+    from fastsim.report.explain import render
+    from fastsim.sweep.explain import explain as look
+
+    source = {"trace": str(trace)} if trace else {"name": workload}
+    found = look(
+        {"router": router, "workload": source}, request, sample=sample, settings=settings, note=_note
+    )
+    if out is not None:
+        found.table.write_parquet(out)
+    if as_json:
+        print_json({name: getattr(found, name) for name in ("request", "router", "replicas", "sample")})
+    else:
+        print(render(found))
+
+
 app.command(cli_queueing.queue)
 app.command(cli_queueing.balls)
 app.command(cli_queueing.lecture)

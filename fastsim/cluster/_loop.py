@@ -7,6 +7,8 @@ back, requests whose blocks have come, arrivals in file order; then the steps th
 
 from __future__ import annotations
 
+import math
+
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._faults import restart, tell_of_loss
@@ -170,11 +172,26 @@ def _decide(s, view, route, i, now):
     prompt[SESSION] = s.session[i]
     prompt[SEND_BLK] = 0
     look(s, view, i, now)
+    recorded = s.log_load.shape[0] > 0
+    if recorded:
+        _record_view(s, view, i)
     r = route(view, i)
+    if recorded:
+        for k in range(view.score.shape[0]):
+            s.log_score[i, k] = view.score[k]
     if (r < 0 and r != REJECT and r != HOLD) or r >= view.load.shape[0]:
         s.pool[FAULT] = BAD_ROUTE
         r = 0
     return r
+
+
+@kernel
+def _record_view(s, view, i):
+    """Record what request i's router knows; a score that its policy does not write is none."""
+    for k in range(view.load.shape[0]):
+        s.log_load[i, k] = view.load[k]
+        s.log_match[i, k] = view.match[k]
+        view.score[k] = math.nan
 
 
 @kernel
@@ -476,11 +493,11 @@ def run_apart(s, order):
     Parameters
     ----------
     s : State
-    order : int64[n]
-        Requests by replica, then by arrival. So a replica's state stays in the processor's cache, however
-        many there are.
+    order : int64[served]
+        Requests by replica, then by arrival: all, or some of them. So a replica's state stays in the
+        processor's cache, however many there are.
     """
-    n = s.req.shape[0]
+    n = order.shape[0]
     pool = s.pool
     at = pool[NEXT_REQUEST]
     r = pool[SERVING]

@@ -185,6 +185,11 @@ _FIELDS = {
     "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
     "outage": "int64[:, 4]",  # [outages, 4], see above
     "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to
+    # [requests or 0, replicas], what each router knew at its decision, if that is to be recorded: requests in
+    # flight, tokens of the prompt held; and what its policy made of it
+    "log_load": "int64[:, ::1]",
+    "log_match": "int64[:, ::1]",
+    "log_score": "float64[:, ::1]",
     "gauge": f"int64[:, {N_GAUGE}]",  # [replicas, N_GAUGE], the gauges reported last; delayed views only
     # [requests], what a replica orders its queue by, the lowest first: given, or as of the last ranking
     "rank": "int64[::1]",

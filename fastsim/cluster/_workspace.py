@@ -78,6 +78,8 @@ def new_state(
     policy: Router,
     owner: np.ndarray,
     pool: dict[str, int],
+    *,
+    record: bool = False,
 ) -> Any:
     """Make the state at time 0: empty replicas, no request arrived.
 
@@ -136,6 +138,9 @@ def new_state(
         news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
         piece=piece,
+        log_load=np.zeros((n if record else 0, replicas), np.int64),
+        log_match=np.zeros((n if record else 0, replicas), np.int64),
+        log_score=np.full((n if record else 0, replicas), np.nan),
         gauge=np.zeros((replicas if cfg[st.NEWS] & st.NEWS_GAUGES else 0, st.N_GAUGE), np.int64),
         rank=order.ranks(workload) if order.ranks else np.full(n if order.queue else 0, st.NONE, np.int64),
         mark=np.zeros(runs if order.queue == st.LONGEST_PREFIX else 0, np.int64),

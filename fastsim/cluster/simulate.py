@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ class Result:
         Events handled: steps with prefills, and runs of decode steps.
     warmup_s : float
         Requests that arrive before this instant are left out of the summary.
+    log : dict of str to array, optional
+        Of `routes`, a row a request and a column a replica.
     """
 
     columns: dict[str, np.ndarray]
@@ -48,6 +50,7 @@ class Result:
     copies: float
     events: int
     warmup_s: float
+    log: dict[str, np.ndarray] | None = None
 
     def __repr__(self) -> str:
         """Short: a notebook prints it, and the columns are as long as the run."""
@@ -61,6 +64,36 @@ class Result:
         import polars as pl
 
         return pl.DataFrame(self.columns)
+
+    @cached_property
+    def routes(self) -> pl.DataFrame:
+        """What routers knew, one row a request and replica; only of a run that was recorded.
+
+        Columns request, replica, chosen, in_flight (requests), match_tok (tokens of the prompt held) and
+        score (what the policy made of the replica, null where it makes no scores).
+
+        Raises
+        ------
+        InputError
+            If the run was not recorded.
+        """
+        import polars as pl
+
+        if self.log is None:
+            raise InputError("routes: the run was not recorded; simulate with record=True")
+        n, replicas = self.log["in_flight"].shape
+        replica = np.tile(np.arange(replicas), n)
+        score = self.log["score"].ravel()
+        return pl.DataFrame(
+            {
+                "request": np.repeat(np.arange(n), replicas),
+                "replica": replica,
+                "chosen": np.repeat(self.columns["replica"], replicas) == replica,
+                "in_flight": self.log["in_flight"].ravel(),
+                "match_tok": self.log["match_tok"].ravel(),
+                "score": score,
+            }
+        ).with_columns(pl.col("score").fill_nan(None))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -81,6 +114,7 @@ def simulate(
     seed: int = 0,
     replicate: int = 0,
     warmup_s: float = 0.0,
+    record: bool = False,
 ) -> Result:
     """Serve a workload on a cluster behind a router.
 
@@ -109,6 +143,8 @@ def simulate(
         Of the routing stream; the workload has its own.
     warmup_s : float
         Leave requests that arrive before this instant out of the summary.
+    record : bool
+        Keep what each router knew of every replica at every decision, and its scores: `Result.routes`.
 
     Returns
     -------
@@ -128,13 +164,17 @@ def simulate(
                 f"{kind.__name__.lower()} = {value!r} is not allowed; make one by fastsim.{made}"
             )
     policy = get(router)
+    if record:  # what nobody asked for is to be seen all the same
+        policy = replace(policy, needs=policy.needs | {"matches"}, blind=False)
     params = policy.spec(router_params)
     knowledge = settle(policy, params, view, routers, caches, counted_from)
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
-    prompts = _compiled(workload, cluster)
+    prompts = compiled(workload, cluster)
     owner = owners(len(workload), routers, seed, replicate)
-    state = new_state(workload, prompts, cluster, knowledge, policy, owner, sizes(prompts, cluster))
+    state = new_state(
+        workload, prompts, cluster, knowledge, policy, owner, sizes(prompts, cluster), record=record
+    )
     views = new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
     return _result(workload, _served(state, views, policy), warmup_s)
 
@@ -184,7 +224,7 @@ def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
         simulate(workload, Cluster(2), router)
 
 
-def _compiled(workload: Workload, cluster: Cluster) -> Prompts:
+def compiled(workload: Workload, cluster: Cluster) -> Prompts:
     """The workload's prompts for the cluster's block size, compiled once and kept with the workload."""
     kept = workload.__dict__.setdefault("_compiled", {})
     key = (cluster.engine, cluster.block)
@@ -215,4 +255,7 @@ def _result(workload: Workload, state: Any, warmup_s: float) -> Result:
         "evicted_blocks": rep[:, st.EVICTED].copy(),
         "requests": rep[:, st.FINISHED].copy(),
     }
-    return Result(columns, replicas, cached_copies(state), int(state.pool[st.EVENTS]), warmup_s)
+    log = None
+    if len(state.log_load):
+        log = {"in_flight": state.log_load, "match_tok": state.log_match, "score": state.log_score}
+    return Result(columns, replicas, cached_copies(state), int(state.pool[st.EVENTS]), warmup_s, log)

@@ -165,12 +165,12 @@ def prepare(params: Params, seed: int, replicate: int) -> Workload:
     return workloads.load(path, seed=seed, replicate=replicate, **given)
 
 
-def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[str, Any]:
-    """Serve the workload and report the run's figures."""
+def serve(params: Params, workload: Workload, seed: int, replicate: int, *, record: bool = False) -> Result:
+    """Serve the workload."""
     from fastsim.cluster.config import Cluster
     from fastsim.cluster.simulate import simulate
 
-    result = simulate(
+    return simulate(
         workload,
         Cluster(**params["cluster"]),
         params["router"],
@@ -179,7 +179,13 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
         seed=seed,
         replicate=replicate,
         warmup_s=params["warmup_s"],
+        record=record,
     )
+
+
+def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[str, Any]:
+    """Serve the workload and report the run's figures."""
+    result = serve(params, workload, seed, replicate)
     known = {**result.summary, "warmup_s": params["warmup_s"], "samples": result.summary["requests"]}
     if not known["stable"]:  # a summary then withholds them; here a point's replications decide together
         known |= tails(result)
