@@ -53,25 +53,46 @@ def admit_waiting(s, r):
 
     Returns False if the pools became too small before that; the rest is to be done once they have grown.
     """
+    if s.cfg[QUEUE] >= RANKING:
+        return _admit_by_rank(s, r)
     rep = s.rep
-    ranking = s.cfg[QUEUE] >= RANKING
     while rep[r, LEFT] > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
-        if not check_pools(s, rep[r, N_RUNNING]):
+        if not _room_for_one(s, r):
             return False
-        if s.cfg[NEWS] & NEWS_CACHES and not has_room(s, r):
-            s.pool[FAULT] = FULL_NEWS
+        tokens = _admit(s, r, rep[r, WAIT_FIRST])
+        if tokens == 0:
+            return s.pool[FAULT] == NO_FAULT
+        rep[r, LEFT] -= tokens
+    return True
+
+
+@kernel
+def _admit_by_rank(s, r):
+    """As `admit_waiting`, where requests get their ranks anew in every step that may admit any."""
+    rep = s.rep
+    while rep[r, LEFT] > 0 and rep[r, WAIT_FIRST] != NONE and rep[r, N_RUNNING] < s.cfg[MAX_SEQS]:
+        if not _room_for_one(s, r):
             return False
-        i = _next_by_rank(s, r) if ranking else rep[r, WAIT_FIRST]
+        i = _next_by_rank(s, r)
         tokens = _admit(s, r, i) if i != NONE else 0
         if s.pool[FAULT] != NO_FAULT:
             return False
         if tokens == 0:
             break
         rep[r, LEFT] -= tokens
-        if ranking:
-            rep[r, QUOTA] -= 1
-    if ranking:
-        rep[r, RANKED] = 0
+        rep[r, QUOTA] -= 1
+    rep[r, RANKED] = 0
+    return True
+
+
+@kernel
+def _room_for_one(s, r):
+    """Whether pools and reports have room for one more admission; a fault is noted if not."""
+    if not check_pools(s, s.rep[r, N_RUNNING]):
+        return False
+    if s.cfg[NEWS] & NEWS_CACHES and not has_room(s, r):
+        s.pool[FAULT] = FULL_NEWS
+        return False
     return True
 
 
