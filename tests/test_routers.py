@@ -1,10 +1,8 @@
-"""The contract of routing policies, over all that are registered, and of those a user adds."""
+"""Policies a user adds, what is refused, and the sets of replicas that policies are made of."""
 
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +15,6 @@ from fastsim.cluster import _masks
 from fastsim.cluster._state import BITS, LEVELS
 from fastsim.cluster.routers import ROUTERS, get
 from fastsim.cluster.routers.view import (
-    View,
     least,
     match_share,
     match_tok,
@@ -26,121 +23,17 @@ from fastsim.cluster.routers.view import (
     smallest_and_largest,
 )
 from fastsim.errors import InputError
-from fastsim.rng import below, stream
 from tests.cluster_runs import cluster_of, serve, serve_slowly
-from tests.twins import cluster as twin
-from tests.twins.cases import make_case
+from tests.router_scenes import level_of
+from tests.twins import policies as twins
+from tests.twins.cases import PLAIN_ROUTERS, make_case
 from tests.twins.convert import to_workload
 
 small = pytest.mark.small
-every_router = pytest.mark.parametrize("router", list(ROUTERS))
+every_plain_router = pytest.mark.parametrize("router", PLAIN_ROUTERS)
 many = settings(max_examples=100, deadline=None, derandomize=True)
 LONG = 4  # seed of a case of 60 requests
 replica_counts = st.sampled_from([1, 2, 3, 8, BITS - 1, BITS, BITS + 1, 2 * BITS + 5])
-
-
-class Scene:
-    """What could be known at an arrival: loads, work, how much of the prompt each replica holds."""
-
-    def __init__(self, seed: int, replicas: int):
-        rng = random.Random(seed)
-        most = rng.choice([1, 3, 12, 200])
-        self.load = [rng.randint(0, most) for _ in range(replicas)]
-        self.work = [rng.randint(0, 100 * most) for _ in range(replicas)]
-        self.units = [(k, rng.randint(1, 5)) for k in range(rng.randint(0, 6))]
-        self.prompt_tok = sum(tok for _, tok in self.units) + rng.randint(1, 9)
-        self.held = [set(range(rng.choice([0, 0, rng.randint(0, 6)]))) for _ in range(replicas)]
-        self.turn = rng.randint(0, 1000)
-        self.seed = seed
-        self.params = {
-            "theta": rng.choice([0.0, 0.3, 0.5, 0.9]),
-            "abs_threshold": float(rng.choice([0, 1, 8])),
-            "rel_threshold": rng.choice([0.0, 1.0, 1.5]),
-        }
-
-    def params_of(self, router: str) -> dict[str, float]:
-        return {name: self.params[name] for name in ROUTERS[router].params.__struct_fields__}
-
-    def twin_choice(self, router: str) -> int:
-        state = stream(self.seed, 0, "routing")
-        view = twin.View(self.load, self.work, list(self.held))
-        request: Any = SimpleNamespace(units=self.units, prompt_tok=self.prompt_tok)
-        draw = lambda n: int(below(state, n))  # noqa: E731
-        return twin.ROUTERS[router](view, request, self.turn, draw, self.params_of(router))
-
-    def view(self, router: str, **hidden: Any) -> Any:
-        """The view, of which `hidden` replaces what the policy has not asked for."""
-        replicas = len(self.load)
-        request: Any = SimpleNamespace(units=self.units, prompt_tok=self.prompt_tok)
-        known = twin.View(self.load, self.work, list(self.held))
-        near = twin.prefix_affinity(known, request, 0, below, {})
-        arrays = {
-            "load": np.array(self.load),
-            "level": level_of(self.load),
-            "work": np.array(self.work),
-            "best": np.zeros(-(-replicas // BITS), np.int64),
-            "prompt": np.array([twin.matched_tok(known, near, request), self.prompt_tok, near]),
-            "params": ROUTERS[router].values(self.params_of(router)),
-            "memory": np.array([self.turn] + [0] * 7),
-            "rng": stream(self.seed, 0, "routing"),
-        }
-        return View(**{**arrays, **hidden})
-
-
-def level_of(load: list[int]) -> np.ndarray:
-    """Loads as masks."""
-    level = np.zeros((LEVELS, -(-len(load) // BITS)), np.int64)
-    for k, requests in enumerate(load):
-        level[min(requests, LEVELS - 1), k // BITS] |= 1 << k % BITS
-    return level
-
-
-@small
-@every_router
-@given(seed=st.integers(0, 10**6), replicas=replica_counts)
-@many
-def test_a_policy_chooses_as_its_twin(router, seed, replicas):
-    scene = Scene(seed, replicas)
-    choice = ROUTERS[router].policy(scene.view(router), 0)
-    assert 0 <= choice < replicas
-    assert choice == scene.twin_choice(router)
-
-
-@small
-@every_router
-@given(seed=st.integers(0, 10**6), replicas=replica_counts)
-@many
-def test_a_policy_reads_only_what_it_asked_for(router, seed, replicas):
-    scene = Scene(seed, replicas)
-    hidden = {}
-    if "work" not in ROUTERS[router].needs:
-        hidden["work"] = np.random.default_rng(seed).integers(-(2**60), 2**60, replicas)
-    if "match" not in ROUTERS[router].needs:
-        hidden["prompt"] = np.array([2**40, scene.prompt_tok, -(2**40)])
-    if ROUTERS[router].blind:
-        load = [7 * k % 5 for k in range(replicas)]
-        hidden |= {"load": np.array(load), "level": level_of(load)}
-    policy = ROUTERS[router].policy
-    assert policy(scene.view(router), 0) == policy(scene.view(router, **hidden), 0)
-
-
-@small
-@every_router
-@given(seed=st.integers(0, 10**6), replicas=replica_counts)
-@settings(max_examples=30, deadline=None, derandomize=True)
-def test_a_policy_changes_nothing_but_its_memory_and_its_stream(router, seed, replicas):
-    scene = Scene(seed, replicas)
-    before, after = scene.view(router), scene.view(router)
-    ROUTERS[router].policy(after, 0)
-    for name in ("load", "level", "work", "best", "prompt", "params"):
-        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
-
-
-@small
-def test_every_policy_has_a_twin_and_says_what_it_does():
-    assert set(ROUTERS) == set(twin.ROUTERS)
-    assert fastsim.routers() == {name: entry.doc for name, entry in ROUTERS.items()}
-    assert all(entry.doc.endswith(".") and "\n" not in entry.doc for entry in ROUTERS.values())
 
 
 # --- in a cluster -------------------------------------------------------------------------------------------
@@ -158,21 +51,7 @@ def replicas_of(case: dict) -> list[int]:
 
 
 @small
-@every_router
-def test_choices_are_those_of_the_twin(router):
-    for seed in range(12):
-        drawn = make_case(seed)["view"]
-        view = drawn if drawn != "live" else "periodic(0.003)"
-        for case in (
-            case_of(router, seed),
-            case_of(router, seed, view),
-            case_of(router, seed, engine="lecture"),
-        ):
-            assert replicas_of(case) == [request.replica for request in serve_slowly(case).requests]
-
-
-@small
-@every_router
+@every_plain_router
 def test_choices_depend_on_the_seed_or_on_nothing(router):
     case = {**case_of(router, LONG), "replicas": 4}
     workload, cluster = to_workload(case), cluster_of(case)
@@ -212,7 +91,7 @@ def changed_within_a_period(router: str, seed: int, period: str) -> tuple[list[i
 
 
 @small
-@every_router
+@every_plain_router
 def test_a_periodic_view_hides_what_happened_since(router):
     for seed in range(15):
         before, after = changed_within_a_period(router, seed, "periodic")
@@ -282,18 +161,19 @@ def test_a_users_policy_sees_load_work_match_and_keeps_a_memory(registry, view):
             return nearest(view)
         return least(view.load)
 
-    def twins(view, request, turn, below, params):
-        if turn % 2:
-            return twin.least_work(view, request, turn, below, params)
-        best = twin.prefix_affinity(view, request, turn, below, params)
-        return (
-            best
-            if twin.matched_tok(view, best, request)
-            else twin.least_loaded(view, request, turn, below, params)
-        )
+    class Mine:
+        def __init__(self, params, world):
+            self.turn = 0
+
+        def choose(self, view, request):
+            self.turn += 1
+            if self.turn % 2 == 0:
+                return twins.least(view.work)
+            best = twins.nearest(view)
+            return best if view.matched_tok(best) else twins.least(view.in_flight)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(twin.ROUTERS, "mine", twins)
+        patch.setitem(twins.POLICIES, "mine", Mine)
         for seed in range(20):
             case = {**case_of("mine", seed, view), "replicas": 4}
             assert replicas_of(case) == [request.replica for request in serve_slowly(case).requests]
