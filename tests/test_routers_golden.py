@@ -10,15 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastsim import Cluster
-from fastsim.cluster._masks import change_load
-from fastsim.cluster._workspace import new_state, sizes
-from fastsim.cluster.knowledge import new_views, owners, settle, views_with_larger_trees
-from fastsim.cluster.prefix import compile_prompts
-from fastsim.cluster.routers import get
-from fastsim.cluster.routers.tree import tree_has_room
-from fastsim.cluster.routers.view import PROMPT_TOK, SESSION
 from fastsim.workloads import Workload
+from tests.router_replay import Replay
 from tests.twins import golden
 
 # Policy of each router, its parameters beside the record's, and how a prompt's text is cut into tokens.
@@ -26,7 +19,9 @@ POLICIES = {
     "sglang-router": ("sglang_cache_aware_lowest_load", {"chars_per_tok": 1.0}, list),
     "vllm-router": ("vllm_cache_aware", {}, str.split),
 }
-every_record = pytest.mark.parametrize("path", golden.router_files(), ids=lambda path: path.stem)
+RECORDS = golden.router_files()
+every_record = pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+OWN = [path for path in RECORDS if path.is_relative_to(Path(__file__).parent)]
 
 
 @cache
@@ -50,37 +45,6 @@ def workload_of(prompts: list[list[str]]) -> Workload:
     )
 
 
-class Replay:
-    """A policy's kernel, with a view whose loads are those of a record.
-
-    ``decide(request)`` asks it, ``send(request, replica)`` and ``finish(request)`` change the loads.
-    """
-
-    def __init__(self, workload: Workload, replicas: int, router: str, params: dict):
-        policy, cluster = get(router), Cluster(replicas)
-        spec = policy.spec(params)
-        knowledge = settle(policy, spec, "own", 1, "native", "sent")
-        prompts = compile_prompts(workload, cluster.block)
-        owner = owners(len(workload), 1, 0, 0)
-        state = new_state(workload, prompts, cluster, knowledge, policy, owner, sizes(prompts, cluster))
-        self.views = new_views(state, knowledge, policy, spec, workload, cluster, 0, 0)
-        self.policy, self.workload = policy.policy, workload
-        self.sent: dict[int, int] = {}
-
-    def decide(self, request: int) -> int:
-        while not tree_has_room(self.views[0], request):
-            self.views = views_with_larger_trees(self.views)
-        self.views[0].prompt[[PROMPT_TOK, SESSION]] = self.workload.prompt_tok[request], -1
-        return int(self.policy(self.views[0], request))
-
-    def send(self, request: int, replica: int) -> None:
-        self.sent[request] = replica
-        change_load(self.views[0].load, self.views[0].level, replica, 1)
-
-    def finish(self, request: int) -> None:
-        change_load(self.views[0].load, self.views[0].level, self.sent.pop(request), -1)
-
-
 def decisions(record: dict, router: str, params: dict, cut) -> list[tuple[int, int]]:
     """What was chosen and what we choose, request by request; loads follow the record, trees follow us."""
     events = record["events"]
@@ -90,15 +54,15 @@ def decisions(record: dict, router: str, params: dict, cut) -> list[tuple[int, i
         router,
         params,
     )
-    number: dict[str, int] = {}
+    sent: dict[str, int] = {}
     pairs = []
     for event in events:
         if event[0] == "finish":
-            replay.finish(number[event[1]])
+            replay.change(sent[event[1]], -1)
             continue
-        request = number.setdefault(event[1], len(number))
-        pairs.append((event[3], replay.decide(request)))
-        replay.send(request, event[3])
+        pairs.append((event[3], replay.decide(len(pairs))))
+        sent[event[1]] = event[3]
+        replay.change(event[3], 1)
     return pairs
 
 
@@ -111,7 +75,7 @@ def test_every_decision_is_the_real_routers(path):
     assert [i for i, (theirs, ours) in enumerate(pairs) if theirs != ours] == []
 
 
-@every_record
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_records_tell_the_two_routers_and_the_older_fallback_apart(path):
     """Or the test above would pass for another policy, too."""
     record = record_of(path)

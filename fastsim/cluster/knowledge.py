@@ -308,7 +308,7 @@ def _tree(
         "tree": settings,
         "holds": np.zeros((len(run_blk), words), np.int64),
         "marks": np.zeros((len(run_blk) if made.marks else 0, words), np.int64),
-        "node": np.full((len(run_blk) if made.keep == tr.KEEP_LEAVES else 0, 2), st.NONE, np.int64),
+        "node": np.zeros((len(run_blk) + len(tail) if made.keep == tr.KEEP_LEAVES else 0, 2), np.int64),
         "entry": np.zeros((entries, tr.N_ENTRY), np.int64),
         "where": np.zeros((st.table_slots(entries), 2), np.int64),
         "list": lists,
@@ -326,7 +326,10 @@ def _copied(tree: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def views_with_larger_trees(views: Sequence[Any]) -> list[Any]:
     """The same views with twice the room for entries where little is left."""
-    return [_larger(view) if view.tree[tr.LIVE] * 2 > len(view.entry) else view for view in views]
+    return [
+        _larger(view) if max(view.tree[tr.LIVE], view.tree[tr.WANTED]) * 2 > len(view.entry) else view
+        for view in views
+    ]
 
 
 def _larger(view: Any) -> Any:

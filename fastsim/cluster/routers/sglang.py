@@ -80,13 +80,13 @@ def _one_each(params: object, size: object) -> int:
 
 
 @kernel
-def evict_on_time(view, interval_s, tick):
+def evict_on_time(view, request, interval_s, tick):
     """Cut all trees down to their size if the timer has gone off since; memory[tick] is for it."""
     now = ticks(view, interval_s)
     if now != view.memory[tick]:
         view.memory[tick] = now
         for r in range(view.load.shape[0]):
-            trim(view, r)
+            trim(view, request, r)
 
 
 @kernel
@@ -99,7 +99,7 @@ def out_of_balance(view, abs_threshold, rel_threshold):
 @kernel
 def _tenant(view, run):
     """The worker that came to a node first; if it has lost the node since, any: the one of lowest index."""
-    first = view.node[run, FIRST]
+    first = view.node[run, FIRST] - 1
     if first >= 0 and holds_run(view, run, first):
         return first
     word = 0
@@ -131,7 +131,7 @@ def _least_processed(view):
 
 @kernel
 def _cache_aware(view, request, fallback):
-    evict_on_time(view, view.params[_PARAMS_INTERVAL_S], _TICK)
+    evict_on_time(view, request, view.params[_PARAMS_INTERVAL_S], _TICK)
     r = -1
     if not out_of_balance(view, view.params[1], view.params[2]):
         run, depth_tok = deepest(view, request)

@@ -28,6 +28,7 @@ from fastsim.cluster.routers.view import NOW_PS
 # View.tree
 KEEP, BLOCK_TOK, RUNS, REPLICAS, CAPACITY_BLK, TTL_PS = 0, 1, 2, 3, 4, 5
 TOP, SPARE, LIVE, EPOCH = 6, 7, 8, 9  # entries ever used, head of the free ones, in use; counter of uses
+WANTED, LISTED = 10, 11  # leaves.py: entries there would have to be, 0 for now; whether there are any
 N_TREE = 12
 KEEP_ALL, KEEP_BLOCKS, KEEP_LEAVES, KEEP_TIME, KEEP_SHARED = 0, 1, 2, 3, 4
 
@@ -137,6 +138,10 @@ def tree_has_room(view, request):
     if view.tree[KEEP] == KEEP_ALL:
         return True
     most = view.path_ptr[request + 1] - view.path_ptr[request] + 1
+    if view.tree[KEEP] == KEEP_LEAVES and view.tree[LISTED] == 0:
+        if view.tree[WANTED] == 0:
+            return True
+        most += view.tree[WANTED]
     free = view.entry.shape[0] - view.tree[LIVE]
     return free >= most and view.where.shape[0] >= 2 * (view.tree[LIVE] + most)
 

@@ -36,7 +36,7 @@ _FIELDS = {
     "tree": "int64[::1]",  # [N_TREE], settings and counters
     "holds": "int64[:, ::1]",  # [runs, words], replicas that were sent a run and not forgotten
     "marks": "int64[:, ::1]",  # [runs, words], the policy's own masks; only if its tree has marks
-    "node": "int64[:, 2]",  # [runs, 2], who was sent a run first and what followed it, -1 if none (leaves.py)
+    "node": "int64[:, 2]",  # [runs + requests, 2], who was sent it first, what followed it (leaves.py)
     "entry": "int64[:, 8]",  # [entries, 8], what may be forgotten, in lists by age
     "where": "int64[:, 2]",  # [slots, 2], key + 1 -> entry
     "list": "int64[:, 4]",  # [replicas or 1, 4], oldest and newest entry, blocks, entries

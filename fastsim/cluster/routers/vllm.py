@@ -67,7 +67,7 @@ def vllm_cache_aware(view, request):
     which its session moves. A session is forgotten when idle for an hour; its map has no further limit here.
     Ties go to the first worker.
     """
-    evict_on_time(view, view.params[3], NEXT_SWEEP)
+    evict_on_time(view, request, view.params[3], NEXT_SWEEP)
     now = view.prompt[NOW_PS]
     drop_sessions(view, now - in_ps(view.params[5]))
     known = session(view)
