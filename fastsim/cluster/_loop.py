@@ -175,6 +175,8 @@ def _decide(s, view, route, i, now):
     recorded = s.log_load.shape[0] > 0
     if recorded:
         _record_view(s, view, i)
+    if s.most_load.shape[0] > 0 and _too_busy(s, view, i):
+        return REJECT
     r = route(view, i)
     if recorded:
         for k in range(view.score.shape[0]):
@@ -183,6 +185,15 @@ def _decide(s, view, route, i, now):
         s.pool[FAULT] = BAD_ROUTE
         r = 0
     return r
+
+
+@kernel
+def _too_busy(s, view, i):
+    """Whether request i's router sees more requests in flight than the request is to wait with."""
+    in_flight = 0
+    for k in range(view.load.shape[0]):
+        in_flight += view.load[k]
+    return in_flight > s.most_load[i] * view.load.shape[0]
 
 
 @kernel

@@ -182,6 +182,8 @@ _FIELDS = {
     "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
     "session": "int64[::1]",  # [requests], given, -1 where unknown
     "owner": "int64[::1]",  # [requests], router that each request comes to
+    # [requests or 0], requests in flight a replica, as its router sees them, above which each is refused
+    "most_load": "float64[::1]",
     "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
     "outage": "int64[:, 4]",  # [outages, 4], see above
     "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to

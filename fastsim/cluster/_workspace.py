@@ -80,6 +80,7 @@ def new_state(
     pool: dict[str, int],
     *,
     record: bool = False,
+    most_load: np.ndarray | None = None,
 ) -> Any:
     """Make the state at time 0: empty replicas, no request arrived.
 
@@ -135,6 +136,7 @@ def new_state(
         seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
         session=_sessions(workload),
         owner=owner,
+        most_load=np.empty(0) if most_load is None else most_load,
         news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
         piece=piece,

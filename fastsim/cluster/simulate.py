@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fastsim.cluster import _state as st
 from fastsim.cluster._loop import route_blindly, run, run_apart
@@ -115,6 +116,7 @@ def simulate(
     replicate: int = 0,
     warmup_s: float = 0.0,
     record: bool = False,
+    most_load: ArrayLike | None = None,
 ) -> Result:
     """Serve a workload on a cluster behind a router.
 
@@ -145,6 +147,8 @@ def simulate(
         Leave requests that arrive before this instant out of the summary.
     record : bool
         Keep what each router knew of every replica at every decision, and its scores: `Result.routes`.
+    most_load : float or float64[requests], optional
+        Refuse a request, before its router is asked, while that sees more requests in flight a replica.
 
     Returns
     -------
@@ -166,6 +170,9 @@ def simulate(
     policy = get(router)
     if record:  # what nobody asked for is to be seen all the same
         policy = replace(policy, needs=policy.needs | {"matches"}, blind=False)
+    limits = _limits(most_load, len(workload))
+    if limits is not None:
+        policy = replace(policy, blind=False)
     params = policy.spec(router_params)
     knowledge = settle(policy, params, view, routers, caches, counted_from)
     if not 0.0 <= warmup_s < np.inf:
@@ -173,7 +180,15 @@ def simulate(
     prompts = compiled(workload, cluster)
     owner = owners(len(workload), routers, seed, replicate)
     state = new_state(
-        workload, prompts, cluster, knowledge, policy, owner, sizes(prompts, cluster), record=record
+        workload,
+        prompts,
+        cluster,
+        knowledge,
+        policy,
+        owner,
+        sizes(prompts, cluster),
+        record=record,
+        most_load=limits,
     )
     views = new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
     return _result(workload, _served(state, views, policy), warmup_s)
@@ -213,6 +228,18 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
             state.pool[st.FAULT] = st.NO_FAULT
         else:
             state = grown(state)
+
+
+def _limits(most_load: ArrayLike | None, requests: int) -> np.ndarray | None:
+    """The limit of each request, if there is any."""
+    if most_load is None:
+        return None
+    limits = np.asarray(most_load, dtype=np.float64)
+    if limits.shape not in ((), (requests,)) or not (limits >= 0.0).all():
+        raise InputError(
+            f"most_load = {most_load!r} is not allowed; it must be 0 or more, one number or one a request"
+        )
+    return np.array(np.broadcast_to(limits, requests))
 
 
 def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
