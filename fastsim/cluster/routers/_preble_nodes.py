@@ -21,6 +21,7 @@ SENT, SENT_OUT = 0, 1
 FIRST, FIRST_HALF, FIRST_OUT = 2, 3, 4
 POLLED, POLLED_OUT = 5, 6  # of the first tokens: counted at the last poll, and no longer counted
 POLL, BEST = 7, 8  # number + 1 of the last poll, and the replica it found to hit most
+NODES = 9  # nodes that prompts sent so far have
 N_HEAD = 10
 
 # A replica's row
@@ -29,7 +30,7 @@ OUTSTANDING = 1  # requests there now
 HIT_TOK, PROMPT_TOK = 2, 3  # at the last poll, of the last seconds
 N_TPOT = 4  # times per output token seen
 IDLE, BUSY = 5, 7  # lists, two columns each: nodes by last use, without and with requests there
-LARGE = 9  # list: large nodes allocated to it
+MOVABLE = 9  # list: important nodes allocated to it that several requests have and some missed
 N_REPLICA = 11
 
 # A request's row
@@ -48,13 +49,13 @@ NEW_TTFTS, NEW_TTFT_PS, OLD_TTFTS, OLD_TTFT_PS = 4, 5, 6, 7  # their times to fi
 ALLOCATED = 8  # replicas it is allocated to
 IS_LARGE = 9
 UP, DOWN, NEXT = 10, 11, 12  # parent, first child, next child of the same parent (+ 1)
-SEEN = 13  # whether a prompt with it was sent
+SEEN = 13  # its number among the nodes that prompts sent so far have, from 1 on
 N_NODE = 14
 
 # The row of a node and a replica
 REFS = 0  # requests there now that have it
 USED = 1  # two columns: links of IDLE or BUSY
-LISTED = 3  # two columns: links of LARGE
+LISTED = 3  # two columns: links of MOVABLE
 TOLD_BLK = 5  # blocks the replica held by its last report
 N_PAIR = 6
 
@@ -124,6 +125,27 @@ def weigh(view, node, sign):
             left &= left - 1
 
 
+@kernel(inline="always")
+def movable(view, row):
+    """Whether the node of a row could be moved: several requests have it, and its misses are some load."""
+    return view.memory[row + COUNT] > 1 and view.memory[row + MISSES] > 0
+
+
+@kernel
+def _list_anew(view, node, there):
+    """Put a node into the lists of movable ones, or take it out."""
+    for word in range(view.holds.shape[1]):
+        left = view.holds[node, word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            key = node * view.tree[REPLICAS] + r
+            if there:
+                append(view.memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+            else:
+                remove(view.memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+
+
 # --- allocation ---------------------------------------------------------------------------------------------
 
 
@@ -159,8 +181,8 @@ def allocate(view, node, r):
     memory[row + ALLOCATED] += 1
     weigh(view, node, 1)
     append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
-    if memory[row + IS_LARGE]:
-        append(memory, replica_row(r) + LARGE, pair_table(view), N_PAIR, LISTED, key)
+    if movable(view, row):
+        append(memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
 
 
 @kernel
@@ -177,8 +199,8 @@ def withdraw(view, node, r):
     memory[row + ALLOCATED] -= 1
     weigh(view, node, 1)
     remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
-    if memory[row + IS_LARGE]:
-        remove(memory, replica_row(r) + LARGE, pair_table(view), N_PAIR, LISTED, key)
+    if movable(view, row):
+        remove(memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
 
 
 @kernel
@@ -242,11 +264,14 @@ def _change(view, request, its, by):
         memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_OWN_PS]
         return
     row = node_row(view, node)
+    could = movable(view, row)
     memory[row + COUNT] += by
     if memory[its + ITS_MISS]:
         weigh(view, node, -1)
         memory[row + MISSES] += by
         weigh(view, node, 1)
+    if movable(view, row) != could:
+        _list_anew(view, node, not could)
 
 
 @kernel

@@ -22,7 +22,7 @@ from __future__ import annotations
 import msgspec
 
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill
+from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
 from fastsim.cluster.routers._preble_lists import after, first_of
@@ -182,7 +182,8 @@ def _prepare(view, request):
         if size_tok > depth_tok:
             important = place
         if memory[row + nd.SEEN] == 0:
-            memory[row + nd.SEEN] = 1
+            memory[nd.NODES] += 1
+            memory[row + nd.SEEN] = memory[nd.NODES]
             memory[row + nd.IS_LARGE] = 1 if size_tok > depth_tok else 0
             times = int(view.params[TIMES])
             memory[row + nd.NODE_PS] = prefill_ps(view, times, size_tok, depth_tok + size_tok)
@@ -250,21 +251,22 @@ def _hit_blk(view, request, r):
 
 @kernel
 def _movable(view, r):
-    """Large nodes of replica r that could be moved, and the cheapest: of several requests, and some load."""
+    """How many nodes of replica r could be moved, and the cheapest, of equals the one seen first."""
     memory = view.memory
     count = 0
     cheapest = NONE
     least_ps = 0
-    key = first_of(memory, nd.replica_row(r) + nd.LARGE)
+    number = 0
+    key = first_of(memory, nd.replica_row(r) + nd.MOVABLE)
     while key != NONE:
         node = key // view.tree[REPLICAS]
-        if memory[nd.node_row(view, node) + nd.COUNT] > 1:
-            cost_ps = nd.load_ps(view, node)
-            if cost_ps > 0:
-                count += 1
-                if cheapest == NONE or cost_ps < least_ps:
-                    cheapest = node
-                    least_ps = cost_ps
+        cost_ps = nd.load_ps(view, node)
+        its_number = memory[nd.node_row(view, node) + nd.SEEN]
+        count += 1
+        if cheapest == NONE or cost_ps < least_ps or (cost_ps == least_ps and its_number < number):
+            cheapest = node
+            least_ps = cost_ps
+            number = its_number
         key = after(memory, nd.pair_table(view), nd.N_PAIR, nd.LISTED, key)
     return count, cheapest
 
@@ -283,15 +285,23 @@ def _ttft_doubled(view, node):
 
 @kernel
 def _heaviest_and_lightest(view):
-    """Of the replicas in ``view.best``; the lowest index among equals; -1 if there are none."""
+    """The heaviest replica of ``view.best`` with nodes to move, -1 if there is none, and the lightest of all.
+
+    The lowest index among equals.
+    """
     heaviest = NONE
     lightest = NONE
-    for r in range(view.load.shape[0]):
-        if view.best[r // BITS] >> (r % BITS) & 1:
-            if heaviest == NONE or view.real[r] > view.real[heaviest]:
-                heaviest = r
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
             if lightest == NONE or view.real[r] < view.real[lightest]:
                 lightest = r
+            if first_of(view.memory, nd.replica_row(r) + nd.MOVABLE) != NONE and (
+                heaviest == NONE or view.real[r] > view.real[heaviest]
+            ):
+                heaviest = r
     return heaviest, lightest
 
 
@@ -315,15 +325,23 @@ def _relieve(view, heavy, light):
 
 
 @kernel
+def _drop_heavier(view, heavy):
+    """Leave in ``view.best`` only what is lighter: a heavier replica had its turn, with nothing to move."""
+    for r in range(view.load.shape[0]):
+        if view.real[r] > view.real[heavy] or (view.real[r] == view.real[heavy] and r <= heavy):
+            view.best[r // BITS] &= ~(1 << (r % BITS))
+
+
+@kernel
 def _rebalance(view):
     """Relieve the heaviest replica for the lightest, then the next heaviest, while they are far apart."""
     fill(view.best, view.load.shape[0])
     while True:
         heavy, light = _heaviest_and_lightest(view)
-        if heavy == light or view.real[heavy] < view.params[HIGH_LOAD] * view.real[light]:
+        if heavy in (NONE, light) or view.real[heavy] < view.params[HIGH_LOAD] * view.real[light]:
             return
+        _drop_heavier(view, heavy)
         _relieve(view, heavy, light)
-        view.best[heavy // BITS] &= ~(1 << (heavy % BITS))
 
 
 def hear(view, kind, what, replica, value):

@@ -40,7 +40,6 @@ class PrebleCode:
         self.on: dict[Node, set[int]] = {}
         self.told: dict[tuple[Node, int], int] = {}
         self.used: dict[tuple[Node, int], int] = {}  # number of the last use
-        self.listed: dict[tuple[Node, int], int] = {}  # and of its allocation
         self.uses = 0
         self.up: dict[Node, Node | None] = {}
         self.down: dict[Node | None, list[Node]] = {}  # the youngest first
@@ -231,8 +230,8 @@ class PrebleCode:
             cost_ps = min(cost for cost, _ in movable)
             if self.load(heavy) - cost_ps * 1e-12 < self.load(light) + cost_ps * 1e-12:
                 return
-            equal = [node for cost, node in movable if cost == cost_ps]
-            self.move(min(equal, key=lambda node: self.listed[node, heavy]), heavy, light)
+            equal = {node for cost, node in movable if cost == cost_ps}
+            self.move(next(node for node in self.size if node in equal), heavy, light)  # the one seen first
             self.moves += 1
             movable = self.movable(heavy)
 
@@ -251,7 +250,6 @@ class PrebleCode:
         if replica not in self.on.setdefault(node, set()):
             self.on[node].add(replica)
             self.touch(node, replica)
-            self.listed[node, replica] = self.uses
 
     def move(self, node: Node, heavy: int, light: int) -> None:
         self.allocate(node, light)
