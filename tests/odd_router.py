@@ -132,7 +132,7 @@ class OddTwin:
             self.held[replica][what] = value
         else:
             number = {twins.FIRST_TOKEN: 1, twins.FINISHED: 2}[kind]
-            mixed = 31 * self.memory + number + 3 * what.index + 5 * replica + value % 1013
+            mixed = 31 * self.memory + number + 3 * what + 5 * replica + value % 1013
             self.memory = (mixed + now_ps % 1009) % MODULUS
 
 

@@ -28,7 +28,7 @@ from tests.twins.views import Seen
 
 ANSWERS = {rv.REJECT: twins.REJECT, rv.HOLD: twins.HOLD}
 GIVEN = (  # what a policy must leave as it is
-    *("load", "level", "work", "match", "waiting", "running", "kv_used", "kv_blocks", "params", "limits"),
+    *("load", "level", "work", "waiting", "running", "kv_used", "kv_blocks", "params", "limits"),
     *("path_ptr", "path", "run_blk", "tail_blk", "step_coef", "step_ptr", "step_knots"),
 )
 ASKED = [rv.SOURCE, rv.SEND_BLK, rv.SEND_PS, rv.PRIORITY]  # and of the prompt all but these
@@ -173,4 +173,4 @@ class Scenes:
             self.view.prompt[rv.NOW_PS] = self.now_ps
             self.entry.heard(self.view, number, request.index, replica, value)
         if getattr(self.twin, "heard", None):
-            self.twin.heard(self.now_ps, kind, request, replica, value)
+            self.twin.heard(self.now_ps, kind, request.index, replica, value)

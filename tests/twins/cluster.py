@@ -1,16 +1,17 @@
 """Several replicas on one clock behind one or more routers, in plain Python.
 
-At one instant (an integer picosecond) all step ends come first, then the routers' refresh if it is due, then
-the reports that reach the routers now. If first tokens or ends are among them, or a refresh was waited for,
-the routers are asked again for the requests they hold back. Then come requests whose blocks were sent along,
-then arrivals in file order, each with all that seen. Steps start last.
+At one instant (an integer picosecond) all step ends come first, then replicas join, restart and are known to
+have restarted, in this order, then the routers' refresh if it is due, then the reports that reach the routers
+now. If first tokens or ends are among them, or a refresh was waited for, the routers are asked again for the
+requests they hold back. Then come requests whose blocks were sent along, then arrivals in file order, each
+with all that seen. Steps start last.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from msgspec.structs import asdict
 
 from fastsim.cluster.routers import ROUTERS
 from fastsim.rng import below, generator, stream, uniform
-from tests.twins.engine import FS_PER_PS, Replica, Request, StepTime, build
+from tests.twins.engine import FS_PER_PS, Replica, Request, StepTime, build, to_ps
 from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, HOLD, POLICIES, REJECT, Run, World
 from tests.twins.views import (
     Past,
@@ -37,6 +38,7 @@ from tests.twins.views import (
 )
 
 SENT = "sent"
+JOIN, RESTART, RESTART_SILENTLY, TOLD = range(4)  # at one instant in this order
 
 
 class Stream:
@@ -110,7 +112,8 @@ class Router:
     def hear(self, report: Report) -> None:
         """Let the policy know."""
         if getattr(self.policy, "heard", None):
-            self.policy.heard(*report)
+            what = report.what if report.kind == CACHE else report.what.index
+            self.policy.heard(*report._replace(what=what))
 
 
 class Cluster:
@@ -126,9 +129,13 @@ class Cluster:
         requests, _ = build(case)
         self.requests = requests
         self.pending = deque(requests)
-        self.replicas = [Replica(engine, StepTime(case["step_ms"])) for _ in range(case.get("replicas", 1))]
+        self.replicas = [Replica(engine, step_time) for step_time in _step_times(case)]
+        self.outages = _outages(case)
+        self.active = len(self.replicas) - len(case.get("joins_s") or ())
+        self.lost: list[set[int]] = [set() for _ in self.replicas]  # keys gone that routers think are there
         self.sent: list[list[Request]] = [[] for _ in self.replicas]  # and not finished
         self.now_ps = -1
+        self.told: dict[tuple[int, Run], int] = {}  # what was last reported of each replica's caches
         self._set_rules(case, params)
         self._make_routers(case, params, name, draws)
         self._listen_to_caches()
@@ -188,21 +195,27 @@ class Cluster:
         """The run of each key that has one."""
         return runs_of(self.requests, self.engine)
 
-    def _listen_to_caches(self) -> None:
-        if not self.reports_caches:
-            return
-        units = [unit for request in self.requests for unit in request.units]
-        key_tok = dict(units) if self.engine == "lecture" else {}
-        told: dict[tuple, int] = {}
+    @cached_property
+    def key_tok(self) -> dict[int, int]:
+        """Tokens of each key, where keys have lengths."""
+        if self.engine != "lecture":
+            return {}
+        return dict(unit for request in self.requests for unit in request.units)
 
+    def _listen_to_caches(self) -> None:
+        if not self.reports_caches and not self.outages:
+            return
         def listener(r: int, held) -> Callable[[int], None]:
             def changed(key: int) -> None:
                 run = self.runs.get(key)
                 if run is None:
                     return
-                value = covered(run, held, key_tok)
-                if value != told.get((r, run), 0):
-                    told[r, run] = value
+                self.lost[r].difference_update(run)
+                if not self.reports_caches:
+                    return
+                value = covered(run, held, self.key_tok)
+                if value != self.told.get((r, run), 0):
+                    self.told[r, run] = value
                     self._tell(CACHE, run, r, value)
 
             return changed
@@ -212,8 +225,15 @@ class Cluster:
 
     # --- what is known ---
 
-    def _states(self, keep: bool = True) -> list[State]:
-        return [true_state(*pair, keep) for pair in zip(self.replicas, self.sent, strict=True)]
+    def _states(self, keep: bool = True, *, lost: bool = True) -> list[State]:
+        """The replicas as they are, but for what they lost unnoticed, if that is to count as held."""
+        states = [true_state(*pair, keep) for pair in zip(self.replicas, self.sent, strict=True)]
+        if not lost:
+            return states
+        return [
+            replace(state, held=gone.union(replica.memory.held())) if gone else state
+            for state, gone, replica in zip(states, self.lost, self.replicas, strict=True)
+        ]
 
     def _known(self, kind: str, router: Router) -> list[State]:
         """States of all replicas by a kind of view."""
@@ -237,7 +257,8 @@ class Cluster:
                 return router.sent_blocks.matched_tok(request, replica)
             return held_tok(request, known[rules.caches][replica].held)
 
-        return seen(self.now_ps, rules, known[rules.loads], known[rules.metrics], self.kv_blocks, match)
+        loads, metrics = (known[kind][: self.active] for kind in (rules.loads, rules.metrics))
+        return seen(self.now_ps, rules, loads, metrics, self.kv_blocks, match)
 
     # --- reports ---
 
@@ -356,6 +377,9 @@ class Cluster:
         instants = [replica.end_fs // FS_PER_PS for replica in self.replicas if replica.in_step]
         instants += [self.pending[0].arrival_ps] if self.pending else []
         instants += [self.on_way[0][0]] if self.on_way else []
+        instants += [replica.up_ps for replica in self.replicas if replica.can_start()]
+        if self.outages and (instants or self.held):
+            instants.append(self.outages[0][0])
         if self.held:
             instants += [self.wake_ps] if self.wake_ps is not None else []
             if self.unread and self.rules.loads == "periodic":
@@ -371,7 +395,7 @@ class Cluster:
             self._refresh()
 
     def _refresh(self) -> None:
-        self.snapshot = self._states()
+        self.snapshot = self._states(lost=False)
         self.due = len(self.unread)
 
     def _instant(self) -> None:
@@ -379,6 +403,8 @@ class Cluster:
             if replica.in_step and replica.end_fs // FS_PER_PS == self.now_ps:
                 replica.finish_step()
                 self._end_step(r)
+        while self.outages and self.outages[0][0] == self.now_ps:
+            self._befall(*self.outages.pop(0)[1:])
         if self.rules.period_ps and self.now_ps % self.rules.period_ps == 0:
             self._refresh()
         self._route()
@@ -388,6 +414,26 @@ class Cluster:
             for past, state in zip(self.pasts, self._states(), strict=True):
                 if state != past.states[-1]:
                     past.add(self.now_ps, state)
+
+    def _befall(self, kind: int, r: int, down_ps: int) -> None:
+        """Let an outage happen."""
+        if kind == JOIN:
+            self.active += 1
+            return
+        memory = self.replicas[r].memory
+        if kind != TOLD:
+            self.lost[r] |= {key for key in memory.held() if key in self.runs}
+            listener, memory.changed = memory.changed, lambda key: None
+            self.replicas[r].restart(self.now_ps, down_ps)
+            memory.changed = listener
+        if kind == RESTART_SILENTLY:
+            return
+        gone = {self.runs[key] for key in self.lost[r]}
+        for run in gone:
+            self.lost[r].difference_update(run)
+            if self.reports_caches:
+                self.told[r, run] = covered(run, memory.held(), self.key_tok)
+                self._tell(CACHE, run, r, self.told[r, run])
 
     def _end_step(self, r: int) -> None:
         """Take note of first tokens and ends."""
@@ -399,13 +445,35 @@ class Cluster:
                 self._tell(kind, request, r, request.queued_ps if kind == FIRST_TOKEN else 0)
 
 
+def _step_times(case: dict) -> list[StepTime]:
+    """The step time of each replica; speeds are 1 over whole numbers."""
+    step_time = StepTime(case["step_ms"])
+    speeds = case.get("speeds") or [1.0] * case.get("replicas", 1)
+    return [step_time.slowed(round(1 / speed)) for speed in speeds]
+
+
+def _outages(case: dict) -> list[tuple[int, int, int, int]]:
+    """What happens to replicas from outside, in order: instant, kind, replica, time down (ps)."""
+    joins = case.get("joins_s") or ()
+    first = case.get("replicas", 1) - len(joins)
+    found = [(to_ps(at_s), JOIN, first + k, 0) for k, at_s in enumerate(sorted(joins))]
+    for restart in case.get("restarts") or ():
+        at_ps, r = to_ps(restart["at_s"]), restart["replica"]
+        told_ps = to_ps(restart.get("told_after_s", 0.0))
+        kind = RESTART_SILENTLY if told_ps else RESTART
+        found.append((at_ps, kind, r, to_ps(restart.get("down_s", 0.0))))
+        found += [(at_ps + told_ps, TOLD, r, 0)] if told_ps else []
+    return sorted(found)
+
+
 def run_cluster(case: dict, draws: Callable[[int], Any] | None = None) -> Outcome:
     """Serve a case on ``case["replicas"]`` replicas.
 
     Parameters
     ----------
     case : the shape of a golden file, plus ``replicas`` (1), ``router`` ("round_robin"), ``router_params``
-        ({}), ``view`` ("native"), ``routers`` (1), ``caches`` ("native") and ``counted_from`` ("sent").
+        ({}), ``view`` ("native"), ``routers`` (1), ``caches`` ("native"), ``counted_from`` ("sent"), and what
+        happens to replicas: ``restarts``, ``joins_s`` and ``speeds`` (none).
     draws : ``draws(k)`` is the stream that router k draws from; by default the package's own.
     """
     return Cluster(case, draws or (lambda k: Stream(0, 0, k))).run()

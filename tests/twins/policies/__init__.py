@@ -18,8 +18,8 @@ contract test compares the two, decision by decision and in whole runs under eve
 
 ``heard`` is called with every report when it reaches the router; ``now_ps`` is when it happened. ``kind`` is
 
-* FIRST_TOKEN or FINISHED, of this router's own requests: ``what`` is the request, ``value`` 0, with a first
-  token how long the request queued until its first step, in picoseconds;
+* FIRST_TOKEN or FINISHED, of this router's own requests: ``what`` is the request's index, ``value`` 0, with a
+  first token how long the request queued until its first step, in picoseconds;
 * CACHE, if the policy needs "evictions": ``what`` is a `Run`, ``value`` how many of its blocks (tokens, with
   the lecture's engine) the replica now holds from the run's start without a gap. What one step changes
   may come in one report or in several, and different replicas' at one instant in any order: go by the
