@@ -24,8 +24,11 @@ from fastsim.cluster._state import (
     FREE,
     FS,
     IDLE,
+    KEY,
     KIND,
     KV_BLOCKS,
+    LRU_FIRST,
+    LRU_NEXT,
     N_WAITING,
     NEVER,
     NEWS,
@@ -56,23 +59,38 @@ from fastsim.cluster._table import get
 @kernel
 def restart(s, r, now, down_ps, silently):
     """Restart replica r at `now`; it is back `down_ps` later."""
+    rep = s.rep
     track = s.cfg[TRACK]
     news = s.cfg[NEWS]
+    back = max(rep[r, PS], now + down_ps)  # it may be down already
     _cut_short(s, r, now)
-    s.rep[r, PS] = now
-    s.rep[r, FS] = 0
-    if silently:  # what routers take it to hold stays as it was
-        s.cfg[TRACK] = TRACK_OFF
-        s.cfg[NEWS] = news & ~NEWS_CACHES
+    s.cfg[TRACK] = TRACK_OFF  # routers learn of the loss below, or later
+    s.cfg[NEWS] = news & ~NEWS_CACHES
     _put_back(s, r)
+    if track == TRACK_LIVE or news & NEWS_CACHES:
+        _note_lost(s, r)
     evict_all(s, r)
     s.cfg[TRACK] = track
     s.cfg[NEWS] = news
-    s.rep[r, BLANK] = s.cfg[KV_BLOCKS]
-    s.rep[r, FREE] = s.cfg[KV_BLOCKS]
-    s.rep[r, PS] = now + down_ps
-    s.rep[r, KIND] = IDLE
-    s.key[r] = 2 * (now + down_ps) + 1 if s.rep[r, N_WAITING] > 0 else NEVER
+    if not silently:
+        tell_of_loss(s, r, now)
+    rep[r, BLANK] = s.cfg[KV_BLOCKS]
+    rep[r, FREE] = s.cfg[KV_BLOCKS]
+    rep[r, PS] = back
+    rep[r, FS] = 0
+    rep[r, KIND] = IDLE
+    s.key[r] = 2 * back + 1 if rep[r, N_WAITING] > 0 else NEVER
+
+
+@kernel
+def _note_lost(s, r):
+    """Note of each run what replica r, whose requests hold nothing, is about to lose of it."""
+    e = s.rep[r, LRU_FIRST]
+    while e != NONE:
+        run = s.ext[e, KEY] // s.cfg[REPLICAS]
+        if s.ext[e, KEY] != NONE and run < s.cfg[RUNS]:
+            s.lost[run, r] = coverage(s, get(s.table, s.ext[e, KEY], NONE))
+        e = s.ext[e, LRU_NEXT]
 
 
 @kernel
@@ -80,6 +98,7 @@ def _cut_short(s, r, now):
     """Undo the step under way; of a run of decode steps those that ended by `now` count."""
     rep = s.rep
     if rep[r, KIND] == RUN:
+        engine.take_until(s, r, engine.boundary_from(s, r, now))  # the step under way, too, took its blocks
         wait_fs = (now - rep[r, PS] + 1) * 1000 - rep[r, FS]
         steps = min(steps_until(rep[r, ALPHA], rep[r, BETA], wait_fs) - 1, rep[r, STEPS])
         if steps > 0:
@@ -123,8 +142,11 @@ def _put_back(s, r):
 
 @kernel
 def tell_of_loss(s, r, now):
-    """Let routers know at last what replica r holds."""
-    for run in range(s.cfg[RUNS]):
+    """Let routers know what replica r holds of all that it has lost without their knowing."""
+    for run in range(s.lost.shape[0]):
+        if s.lost[run, r] == 0:
+            continue
+        s.lost[run, r] = 0
         key = run * s.cfg[REPLICAS] + r
         covered = coverage(s, get(s.table, key, NONE))
         if s.cfg[TRACK] == TRACK_LIVE:

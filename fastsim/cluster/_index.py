@@ -72,9 +72,13 @@ def note(s, key, covered):
 @kernel
 def _held(s, key):
     """Blocks of the run of `key` that the router takes the replica of `key` to hold."""
-    if s.cfg[TRACK] == TRACK_LIVE:
-        return coverage(s, get(s.table, key, NONE))
-    return get(s.seen, key, 0)
+    if s.cfg[TRACK] != TRACK_LIVE:
+        return get(s.seen, key, 0)
+    covered = coverage(s, get(s.table, key, NONE))
+    if covered == 0 and s.lost.shape[0] > 0:
+        run = key // s.cfg[REPLICAS]
+        return s.lost[run, key - run * s.cfg[REPLICAS]]
+    return covered
 
 
 @kernel

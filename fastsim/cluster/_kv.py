@@ -217,13 +217,18 @@ def _remove_copy(s, e):
 @kernel(inline="always")
 def _changed(s, key, first):
     """Tell the router's index of a change to the copies of a key, listed from extent `first` on."""
-    if s.cfg[TRACK] == TRACK_LIVE:
+    told = s.cfg[NEWS] & NEWS_CACHES
+    live = s.cfg[TRACK] == TRACK_LIVE
+    if live:
         note(s, key, coverage(s, first))
-    if s.cfg[NEWS] & NEWS_CACHES:
+    if told or (live and s.lost.shape[0] > 0):
         run = key // s.cfg[REPLICAS]
         if run < s.cfg[RUNS]:
             r = key - run * s.cfg[REPLICAS]
-            tell(s, max(s.rep[r, PS], s.pool[COME_PS]), CACHE, run, r, coverage(s, first))
+            if s.lost.shape[0] > 0:
+                s.lost[run, r] = 0
+            if told:
+                tell(s, max(s.rep[r, PS], s.pool[COME_PS]), CACHE, run, r, coverage(s, first))
 
 
 @kernel

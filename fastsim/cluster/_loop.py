@@ -361,6 +361,12 @@ def _make_room(s, views, heard, r):
             s.pool[FAULT] = FULL_NEWS
 
 
+@kernel(inline="always")
+def _unfinished(s):
+    """Whether any request is held back or on a replica; if not, and none is to come, outages do not matter."""
+    return s.pool[N_HELD] > 0 or s.key[s.tree[1]] < NEVER
+
+
 @kernel
 def _befall(s, views, heard, now):
     """Let the next outage happen."""
@@ -443,9 +449,8 @@ def run(s, views, route, heard):
         arrival = s.req[i, ARRIVAL] if i < n else _FAR
         come = s.req[pool[ON_WAY], DONE] if pool[ON_WAY] != NONE else _FAR
         outage = s.outage[pool[NEXT_OUTAGE], OUTAGE_PS] if pool[NEXT_OUTAGE] < s.outage.shape[0] else _FAR
-        # the next thing that is no replica's event; outages after the last request matter to nobody
-        outside = min(arrival, come)
-        if outside < _FAR or pool[N_HELD] > 0 or s.key[s.tree[1]] < NEVER:
+        outside = min(arrival, come)  # the next thing that is no replica's event
+        if outside < _FAR or _unfinished(s):
             outside = min(outside, outage)
         limit = min(outside, _next_report(s)) if pool[N_HELD] > 0 else outside
         if limit == _FAR and pool[N_HELD] == 0:
@@ -463,6 +468,8 @@ def run(s, views, route, heard):
                 pool[FAULT] = HELD_FOREVER
             break
         if outage == limit:
+            if min(arrival, come) == _FAR and not _unfinished(s):
+                continue
             _befall(s, views, heard, limit)
             continue
         if tick == limit:

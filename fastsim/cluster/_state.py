@@ -186,6 +186,8 @@ _FIELDS = {
     "most_load": "float64[::1]",
     "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
     "outage": "int64[:, 4]",  # [outages, 4], see above
+    # [shared runs or 0, replicas], blocks that a replica lost in a restart without routers having been told
+    "lost": "int64[:, ::1]",
     "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to
     # [requests or 0, replicas], what each router knew at its decision, if that is to be recorded: requests in
     # flight, tokens of the prompt held; and what its policy made of it

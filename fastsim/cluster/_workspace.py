@@ -139,6 +139,7 @@ def new_state(
         most_load=np.empty(0) if most_load is None else most_load,
         news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
+        lost=np.zeros((runs if cluster.restarts else 0, replicas), np.int64),
         piece=piece,
         log_load=np.zeros((n if record else 0, replicas), np.int64),
         log_match=np.zeros((n if record else 0, replicas), np.int64),

@@ -205,6 +205,7 @@ class Cluster:
     def _listen_to_caches(self) -> None:
         if not self.reports_caches and not self.outages:
             return
+
         def listener(r: int, held) -> Callable[[int], None]:
             def changed(key: int) -> None:
                 run = self.runs.get(key)
@@ -378,7 +379,7 @@ class Cluster:
         instants += [self.pending[0].arrival_ps] if self.pending else []
         instants += [self.on_way[0][0]] if self.on_way else []
         instants += [replica.up_ps for replica in self.replicas if replica.can_start()]
-        if self.outages and (instants or self.held):
+        if self.outages and self._unfinished():
             instants.append(self.outages[0][0])
         if self.held:
             instants += [self.wake_ps] if self.wake_ps is not None else []
@@ -403,7 +404,7 @@ class Cluster:
             if replica.in_step and replica.end_fs // FS_PER_PS == self.now_ps:
                 replica.finish_step()
                 self._end_step(r)
-        while self.outages and self.outages[0][0] == self.now_ps:
+        while self.outages and self.outages[0][0] == self.now_ps and self._unfinished():
             self._befall(*self.outages.pop(0)[1:])
         if self.rules.period_ps and self.now_ps % self.rules.period_ps == 0:
             self._refresh()
@@ -414,6 +415,10 @@ class Cluster:
             for past, state in zip(self.pasts, self._states(), strict=True):
                 if state != past.states[-1]:
                     past.add(self.now_ps, state)
+
+    def _unfinished(self) -> bool:
+        """Whether any request is still to be served; if not, outages matter to nobody."""
+        return bool(self.pending or self.on_way or self.held or any(map(Replica.in_flight, self.replicas)))
 
     def _befall(self, kind: int, r: int, down_ps: int) -> None:
         """Let an outage happen."""

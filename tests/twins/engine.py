@@ -57,6 +57,14 @@ class StepTime:
         else:
             raise ValueError(f"unknown step time {spec['kind']!r}")
 
+    def slowed(self, factor: int) -> StepTime:
+        """The same step time, so many times as long."""
+        pieces = []
+        for coef, knots in self.pieces:
+            slower = [[tokens, value * factor, slope * factor] for tokens, value, slope in knots]
+            pieces.append(([value * factor for value in coef], slower))
+        return StepTime({"kind": "pieces", "pieces": pieces})
+
     def duration_fs(self, prefill_tok: int, pairs: int, decode_reqs: int, context_tok: int) -> int:
         """Duration of a step that computes these tokens."""
         n, b = prefill_tok, decode_reqs
@@ -212,6 +220,7 @@ class Replica:
         self.left_waiting = 0  # by the last step; arrivals during it do not count
         self.clock_fs = 0
         self.end_fs = 0
+        self.up_ps = 0  # it serves from then on
         self.steps = self.busy_fs = self.scheduled_tok = self.preemptions = 0
         self.hit_tok = self.hit_again_tok = self.dropped_tok = 0
         self.peak_used = 0
@@ -236,9 +245,32 @@ class Replica:
         """Whether there is work and no step is under way."""
         return not self.in_step and bool(self.waiting or self.running)
 
+    def restart(self, instant_ps: int, down_ps: int) -> None:
+        """Lose the cache and the step under way; what ran waits again, in front, with what it has generated.
+
+        The step that is lost does not count, but what it evicted does. A replica that is down already does
+        not come back any sooner.
+        """
+        if self.in_step:
+            self.in_step = False
+            self.steps -= 1
+            self.busy_fs -= self.end_fs - self.clock_fs
+            self.scheduled_tok -= sum(chunk for _, chunk in self.chunks)
+        while self.running:
+            request = self.running.pop()
+            self.memory.release(request)
+            self.dropped_tok += request.computed
+            request.computed = 0
+            request.group = None
+            request.preemptions += 1
+            self.waiting.appendleft(request)
+        self.memory.clear()
+        self.up_ps = max(self.up_ps, instant_ps + down_ps)
+        self.clock_fs = self.up_ps * FS_PER_PS
+
     def start_step(self, instant_ps: int) -> None:
         """Schedule a step at this instant, if there is work and none is under way."""
-        if not self.can_start():
+        if not self.can_start() or instant_ps < self.up_ps:
             return
         self.clock_fs = max(self.clock_fs, instant_ps * FS_PER_PS)
         self.chunks = []

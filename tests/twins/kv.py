@@ -57,6 +57,15 @@ class BlockMemory:
         """Free blocks, hashed ones included."""
         return len(self.queue)
 
+    def clear(self) -> None:
+        """Forget all that is cached; nobody may hold anything."""
+        gone = list(self.copies)
+        self.copies.clear()
+        for block in self.queue.values():
+            block.key = None
+        for key in gone:
+            self.changed(key)
+
     def fits_alone(self, request) -> bool:
         """Whether the request can ever be served: the last output token is never computed."""
         return ceil_div(request.total_tok - 1, self.block_tok) <= self.capacity
@@ -217,6 +226,15 @@ class SegmentMemory:
     def free(self) -> int:
         """Free tokens: blank ones and those of cached segments that nobody holds."""
         return self.blank_tok + sum(segment.tokens for segment in self.lru.values())
+
+    def clear(self) -> None:
+        """Forget all that is cached; nobody may hold anything."""
+        gone = list(self.cached)
+        self.cached.clear()
+        self.lru.clear()
+        self.blank_tok = self.capacity
+        for key in gone:
+            self.changed(key)
 
     def fits_alone(self, request) -> bool:
         """Whether the request can ever be served."""

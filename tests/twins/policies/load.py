@@ -8,7 +8,7 @@ from tests.twins.policies import Prompt, View, World, least, stateless, twin
 @stateless("random")
 def random_replica(view: View, request: Prompt, params: dict, world: World) -> int:
     """Any replica, all equally likely."""
-    return world.draw.below(world.replicas)
+    return world.draw.below(len(view.in_flight))
 
 
 @twin("round_robin")
@@ -16,13 +16,12 @@ class RoundRobin:
     """One after the other, from replica 0."""
 
     def __init__(self, params: dict, world: World):
-        self.replicas = world.replicas
         self.turn = 0
 
     def choose(self, view: View, request: Prompt) -> int:
         """The next."""
         self.turn += 1
-        return (self.turn - 1) % self.replicas
+        return (self.turn - 1) % len(view.in_flight)
 
 
 @stateless("least_loaded")
@@ -38,10 +37,11 @@ def power_of_two(view: View, request: Prompt, params: dict, world: World) -> int
     The second is drawn from the others: ``below(n - 1)``, moved up by one from the first on. A single replica
     draws nothing.
     """
-    if world.replicas == 1:
+    replicas = len(view.in_flight)
+    if replicas == 1:
         return 0
-    first = world.draw.below(world.replicas)
-    second = world.draw.below(world.replicas - 1)
+    first = world.draw.below(replicas)
+    second = world.draw.below(replicas - 1)
     if second >= first:
         second += 1
     return second if view.in_flight[second] < view.in_flight[first] else first
