@@ -13,6 +13,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Metric", "experiment"]
 EXPERIMENTS: dict[str, str] = {
     "balls": "fastsim.sweep.experiments.balls:BALLS",
     "cluster": "fastsim.sweep.experiments.cluster:CLUSTER",
+    "fleet": "fastsim.sweep.experiments.fleet:FLEET",
     "queueing": "fastsim.sweep.experiments.queueing:QUEUEING",
 }
 

@@ -58,14 +58,14 @@ def validate(raw: Mapping[str, Any]) -> Params:
     ):
         raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
     return {
-        **_router(raw.get("router", "round_robin"), raw.get("router_params", {}), raw),
+        **router_and_knowledge(raw.get("router", "round_robin"), raw.get("router_params", {}), raw),
         "warmup_s": float(warmup_s),
         "workload": _workload(raw.get("workload", {})),
-        "cluster": _cluster(raw.get("cluster", {})),
+        "cluster": cluster_params(raw.get("cluster", {})),
     }
 
 
-def _router(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
+def router_and_knowledge(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
     """A router, its parameters and what it knows."""
     from fastsim.cluster.knowledge import settle
     from fastsim.cluster.routers import ROUTERS, get
@@ -109,7 +109,7 @@ def _workload(given: Mapping[str, Any]) -> Params:
     if "preset" in own:  # it may be an axis
         full = {"preset": own["preset"], **full}
     if "arrival_trace" in full:
-        full["arrival_trace_digest"] = _file_digest("workload.arrival_trace", full["arrival_trace"])
+        full["arrival_trace_digest"] = digest_of("workload.arrival_trace", full["arrival_trace"])
     return {"name": name, **full}
 
 
@@ -118,11 +118,12 @@ def _trace(given: Mapping[str, Any]) -> Params:
     check_keys(given, ("trace", *options), "workload with a trace")
     path = str(given["trace"])
     full = {**{name: value for name, value in options.items() if value is not None}, **given}
-    digest = _file_digest("trace", path, "; give one by --trace or workload.trace")
+    digest = digest_of("trace", path, "; give one by --trace or workload.trace")
     return {**full, "trace": path, "trace_digest": digest}
 
 
-def _file_digest(what: str, path: str, hint: str = "") -> str:
+def digest_of(what: str, path: str, hint: str = "") -> str:
+    """Content hash of a file that must exist."""
     if not Path(path).is_file():
         raise InputError(f"{what} {path} does not exist{hint}")
     return P.file_digest(Path(path))
@@ -136,7 +137,7 @@ def _load_options() -> dict[str, Any]:
     return {name: parameter.default for name, parameter in known.items() if name not in _NOT_SET}
 
 
-def _cluster(given: Mapping[str, Any]) -> Params:
+def cluster_params(given: Mapping[str, Any]) -> Params:
     """The cluster's parameters with what it derives from GPU and model; the step time as given."""
     from fastsim.cluster.config import Cluster
     from fastsim.cluster.orders import ORDERS, get
