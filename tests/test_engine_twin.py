@@ -94,7 +94,7 @@ def test_more_replicas_than_a_mask_has_bits(engine):
 
 
 def rush(seed: int, engine: str) -> dict:
-    """A queue that hardly ends: bursts of questions about a few documents, orders that follow the cache."""
+    """A queue that hardly ends, in too little memory: bursts of questions about a few documents."""
     case = make_case(seed, engine)
     rng = random.Random(f"rush-{engine}-{seed}")
     tokens = dict(case["segments"])
@@ -109,12 +109,17 @@ def rush(seed: int, engine: str) -> dict:
         for _ in range(rng.randint(1, 30)):
             path = [*rng.choice(documents), segment(20)]
             rows.append({"arrival_s": at_s, "path": path, "output_tokens": rng.randint(1, 60), "shared": 2})
+            rows[-1]["priority"] = rng.randint(0, 3)
         at_s += rng.choice([1e-12, 0.001, 0.005, 0.04])
     settings = dict(case["engine"])
     settings["num_blocks"] = int(rng.choice([1.1, 1.5, 3.0]) * 180) // settings["block_size"] + 4
     settings["max_num_batched_tokens"] = settings["max_num_seqs"] + rng.choice([30, 150, 600])
-    settings["order"] = rng.choice(["longest_prefix", "priority_groups", "priority_groups_cycling"])
+    settings["order"] = rng.choice(
+        ["longest_prefix", "priority_groups", "priority_groups_cycling", "priority"]
+    )
     settings["order_params"] = {}
+    if settings["order"] == "priority":  # long prefills, which get what a victim gives back
+        settings["max_num_batched_tokens"] = settings["max_num_seqs"] + 3
     if settings["order"] == "longest_prefix" and rng.random() < 0.5:
         settings["order_params"] = {"check_tok": rng.choice([-1, 32, 100]), "share_tok": rng.choice([5, 32])}
     return {**case, "segments": tokens, "requests": rows, "engine": settings, "replicas": rng.choice([1, 2])}
