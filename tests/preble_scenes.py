@@ -108,6 +108,12 @@ class Stage:
         """Report a request's end."""
         self._hear(now_s, vw.FINISHED, twins.FINISHED, request, request, self.at[request], 0)
 
+    def finish_all(self, requests: list[int], now_s: float) -> None:
+        """Report the first tokens and the ends of requests."""
+        for request in requests:
+            self.first_token(request, now_s)
+            self.finish(request, now_s)
+
     def serve(self, request: int, now_s: float, wait_s: float = 0.0) -> int:
         """Let a request arrive and end at once."""
         choice = self.send(request, now_s)

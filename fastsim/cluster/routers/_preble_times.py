@@ -34,8 +34,10 @@ def _linear_a6000_ms(tokens, interpolated):
 
 @kernel
 def _attention_ms(tokens, context_tok):
-    """Reading the KV cache, Mistral-7B; half of it where the tokens computed are few."""
-    ms = 0.32 if context_tok <= 1024 else 0.000186 * context_tok + 0.159
+    """Reading the KV cache, Mistral-7B; of a long one half, where the tokens computed are few."""
+    if context_tok <= 1024:
+        return 0.32
+    ms = 0.000186 * context_tok + 0.159
     return ms / 2 if tokens <= 1024 else ms
 
 

@@ -85,7 +85,7 @@ def _attention_ms(times: str, n: int, c: int) -> float:
         return 0.00400365142 * c
     if times == "llama_70b_h100":
         return 0.00268531603 * c
-    return (0.32 if c <= 1024 else 0.000186 * c + 0.159) / (2 if n <= 1024 else 1)
+    return 0.32 if c <= 1024 else (0.000186 * c + 0.159) / (2 if n <= 1024 else 1)
 
 
 def _across_ms(times: str, n: int, c: int) -> float:
