@@ -24,6 +24,8 @@ from fastsim.cluster.routers.view import (
     SEND_BLK,
     SEND_PS,
     SESSION,
+    most_replicas,
+    replica_room,
 )
 from fastsim.rng import below
 from tests.twins import policies as twins
@@ -78,7 +80,7 @@ def heard(view, kind, what, replica, value):
     """Remember everything; of a cache how much of each run it holds now, and of all together."""
     memory = view.memory
     if kind == CACHE:
-        last = 2 + (what + 1) * view.load.shape[0] + replica
+        last = 2 + (what + 1) * most_replicas(view) + replica
         memory[2 + replica] += value - memory[last]
         memory[last] = value
     else:
@@ -101,7 +103,7 @@ class OddTwin:
         """Mix everything, and decide by that."""
         params = self.params
         mixed = self.memory
-        for r in range(self.world.replicas):
+        for r in range(len(view.in_flight)):
             mixed = (31 * mixed + 7 * view.in_flight[r] + sum(self.held[r].values())) % MODULUS
             if params["work"]:
                 mixed += 3 * view.work[r]
@@ -124,7 +126,7 @@ class OddTwin:
         mixed //= 3
         if mixed % 1000 < params["sends"]:
             view.send(0, mixed % 7, mixed % 5 * (mixed % 1009) * (mixed % 100_003))
-        return mixed % self.world.replicas
+        return mixed % len(view.in_flight)
 
     def heard(self, now_ps: int, kind: str, what, replica: int, value: int) -> None:
         """Remember."""
@@ -164,7 +166,7 @@ def odd_routers() -> Iterator[None]:
             needs=needs,
             params=Odd,
             heard=heard if listens else None,
-            memory=lambda params, size: size.replicas * (2 + 12 * size.requests) + 2,
+            memory=lambda params, size: replica_room(size.replicas) * (2 + 12 * size.requests) + 2,
         )(odd)
         twins.POLICIES[name] = OddTwin if listens else DeafTwin
     yield

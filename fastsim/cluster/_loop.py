@@ -273,7 +273,8 @@ def _deliver(s, now):
     if s.rep[r, KIND] == RUN:  # which blocks the rest of it evicts is not foreseen any more
         engine.shorten(s, r, now)
     s.pool[COME_PS] = now
-    install(s, r, i, s.req[i, ALLOCATED])
+    if s.rep[r, PS] <= now:  # what is sent to a replica that is down is lost
+        install(s, r, i, s.req[i, ALLOCATED])
     _arrive(s, r, i, now)
     _replay(s, r)
 
@@ -363,7 +364,7 @@ def _make_room(s, views, heard, r):
 
 @kernel(inline="always")
 def _unfinished(s):
-    """Whether any request is held back or on a replica; if not, and none is to come, outages do not matter."""
+    """Whether any request is held back or on a replica; if not, and none is to come, outages matter not."""
     return s.pool[N_HELD] > 0 or s.key[s.tree[1]] < NEVER
 
 

@@ -318,7 +318,8 @@ class Cluster:
             if self.on_way and self.on_way[0][0] <= self.now_ps:
                 _, request, blocks = self.on_way.pop(0)
                 replica = self.replicas[request.replica or 0]
-                self._install(replica, request, blocks)
+                if replica.up_ps <= self.now_ps:  # what is sent to one that is down is lost
+                    self._install(replica, request, blocks)
                 replica.arrive(request)
             elif self.pending and self.pending[0].arrival_ps == self.now_ps:
                 request = self.pending.popleft()

@@ -253,13 +253,13 @@ class SegmentMemory:
         return sum(self.cached_tok().values())
 
     def hits(self, request) -> list[Segment]:
-        """Whole cached segments from the start of the prompt; at least one prompt token is computed."""
+        """Whole cached segments from the start of the prompt; its last token so far is always computed."""
         found = []
         for key, _ in request.units:
             if key not in self.cached:
                 break
             found.append(self.cached[key])
-        if self.hit_tok(found) == request.prompt_tok:
+        if self.hit_tok(found) == len(request.tokens):
             found.pop()
         return found
 
