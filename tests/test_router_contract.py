@@ -92,7 +92,7 @@ def bursts(router: str, seed: int, view: str) -> tuple[dict, float]:
 
 
 def what_the_other_did(router: str, seed: int, view: str) -> tuple[list[int], list[int]]:
-    """One router's choices while the other's are hidden, before and after the other's are made much longer.
+    """One router's choices while the other's are hidden, before and after the other's answers are longer.
 
     In a periodic view until the first refresh, in a delayed one until the first report can come, in a
     router's own within one instant: then nobody can know what the other router has done.
@@ -103,9 +103,7 @@ def what_the_other_did(router: str, seed: int, view: str) -> tuple[list[int], li
     longer = [dict(row) for row in case["requests"]]
     for i in window:
         if owner[i] == 1:
-            spelt = sum(case["segments"][str(name)] for name in longer[i]["path"])
-            own_tok = max(spelt, longer[i].get("prompt_tokens", 0)) + 300
-            longer[i] |= {"output_tokens": 200, "prompt_tokens": own_tok}
+            longer[i]["output_tokens"] += 300
             longer[i].pop("answer_segment", None)
     before, after = (
         serve({**case, "requests": rows}).columns["replica"].tolist() for rows in (case["requests"], longer)
