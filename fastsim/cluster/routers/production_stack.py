@@ -16,7 +16,15 @@ from fastsim.cluster.routers.ranges import Count, NotNegative, Positive
 from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.ring import ring_owner, ring_room, session_key
 from fastsim.cluster.routers.tree import KEEP_ALL, remember
-from fastsim.cluster.routers.view import NOW_PS, in_ps, most_replicas, prompt_tok, replica_room, session
+from fastsim.cluster.routers.view import (
+    NOW_PS,
+    in_ps,
+    most_replicas,
+    prompt_tok,
+    replica_room,
+    session,
+    smallest_and_largest,
+)
 from fastsim.rng import below
 
 _SOURCE = "production-stack a6c01db0"
@@ -276,11 +284,16 @@ def production_stack_loadaware(view, request):
         _count_sent(view, _after_ring(view), r)
         return r
     mean = total / engines
-    best = 0
+    score = view.score
+    load = view.load
+    match = view.match
+    beta, tokens = view.params[0], prompt_tok(view)
     for r in range(engines):
-        benefit = view.match[r] // chunk * chunk / prompt_tok(view)
-        view.score[r] = benefit - view.params[0] * ((view.load[r] - mean) / max(1.0, mean))
-        if view.score[r] > view.score[best]:
-            best = r
+        benefit = match[r] // chunk * chunk / tokens
+        score[r] = benefit - beta * ((load[r] - mean) / max(1.0, mean))
+    _, high = smallest_and_largest(score)
+    best = 0
+    while score[best] != high:
+        best += 1
     _count_sent(view, _after_ring(view), best)
     return best

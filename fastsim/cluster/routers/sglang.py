@@ -32,6 +32,7 @@ from fastsim.cluster.routers.tree import (
     SIZE_BLK,
     deepest,
     holds_run,
+    tree_matches,
 )
 from fastsim.cluster.routers.view import (
     NOW_PS,
@@ -63,11 +64,13 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eviction_interval_s: Seconds = 60.0
     max_tree_size: Count = 1 << 26  # characters a worker, in spite of what the documentation says
     chars_per_tok: Positive = 4.0  # assumed: prompts are tokens here, characters there
+    count_load: bool = True  # off: every load looks like 0, as over gRPC once (issue 15473)
+    keep_locality: bool = False  # while out of balance prefer a match, as proposed in July 2026 (PR 32195)
 
 
 _TICK = 0  # memory: evictions so far
 _PROCESSED = 1  # memory: requests sent to each worker
-_PARAMS_INTERVAL_S = 3
+_PARAMS_INTERVAL_S, _COUNT_LOAD, _KEEP_LOCALITY = 3, 6, 7
 _SMALLEST_TREE, _LOWEST_LOAD, _BY_PROCESSED = 0, 1, 2
 
 
@@ -118,13 +121,27 @@ def _smallest_tree(view):
 
 
 @kernel
-def _least_processed(view):
-    """Fewest requests in flight, then fewest sent so far, then lowest index."""
+def _least_processed(view, counted):
+    """Fewest requests in flight, if they are counted, then fewest sent so far, then lowest index."""
     best = 0
     for r in range(1, view.load.shape[0]):
-        if view.load[r] < view.load[best] or (
-            view.load[r] == view.load[best] and view.memory[_PROCESSED + r] < view.memory[_PROCESSED + best]
-        ):
+        more = view.load[r] - view.load[best] if counted else 0
+        if more < 0 or (more == 0 and view.memory[_PROCESSED + r] < view.memory[_PROCESSED + best]):
+            best = r
+    return best
+
+
+@kernel
+def _longest_of_idle(view, request, abs_threshold):
+    """Longest match among those hardly busier than the idlest, then least loaded; -1 if they have none."""
+    low, _ = smallest_and_largest(view.load)
+    tree_matches(view, request)
+    best = -1
+    for r in range(view.load.shape[0]):
+        if view.load[r] - low > abs_threshold or view.match[r] == 0:
+            continue
+        longer = view.match[r] - view.match[best] if best >= 0 else 1
+        if longer > 0 or (longer == 0 and view.load[r] < view.load[best]):
             best = r
     return best
 
@@ -132,15 +149,22 @@ def _least_processed(view):
 @kernel
 def _cache_aware(view, request, fallback):
     evict_on_time(view, request, view.params[_PARAMS_INTERVAL_S], _TICK)
+    counted = view.params[_COUNT_LOAD] != 0.0
     r = -1
-    if not out_of_balance(view, view.params[1], view.params[2]):
+    if counted and out_of_balance(view, view.params[1], view.params[2]):
+        if view.params[_KEEP_LOCALITY] != 0.0:
+            r = _longest_of_idle(view, request, view.params[1])
+    else:
         run, depth_tok = deepest(view, request)
         if depth_tok / prompt_tok(view) > view.params[0]:
             r = _tenant(view, run)
         elif fallback == _SMALLEST_TREE:
             r = _smallest_tree(view)
     if r < 0:
-        r = _least_processed(view) if fallback == _BY_PROCESSED else least(view.load)
+        if fallback == _BY_PROCESSED:
+            r = _least_processed(view, counted)
+        else:
+            r = least(view.load) if counted else 0
     insert(view, request, r)
     view.memory[_PROCESSED + r] += 1
     return r
@@ -353,12 +377,15 @@ def sglang_least_load(view, request):
         memory[0] = polls
         for r in range(replicas):
             memory[1 + r] = 0
-    best = 0
+    score = view.score
+    waiting = view.waiting
+    kv_used = view.kv_used
+    kv_blocks = view.kv_blocks[0]
+    pressure_s, throughput_tok_s, prefill_tok = view.params[1], view.params[2], view.params[3]
     for r in range(replicas):
-        queued = view.waiting[r] * view.params[3] + memory[1 + r]
-        k = min(view.kv_used[r] / view.kv_blocks[0], 0.999)
-        view.score[r] = queued / view.params[2] + view.params[1] * k / (1.0 - k)
-        if view.score[r] < view.score[best]:
-            best = r
+        queued_tok = waiting[r] * prefill_tok + memory[1 + r]
+        k = min(kv_used[r] / kv_blocks, 0.999)
+        score[r] = queued_tok / throughput_tok_s + pressure_s * k / (1.0 - k)
+    best = least(score)
     memory[1 + best] += prompt_tok(view)
     return best

@@ -9,7 +9,7 @@ from fastsim.cluster.routers.ranges import NotNegative, Positive, Seconds
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.sglang import SOURCE
 from fastsim.cluster.routers.sort import sort
-from fastsim.cluster.routers.view import NOW_PS, in_ps, prompt_tok, ticks
+from fastsim.cluster.routers.view import NOW_PS, in_ps, most_replicas, prompt_tok, replica_room, ticks
 
 
 class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,16 +24,21 @@ class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _LONGEST_CHARS = 4096  # by which ranges are cut at the start
 _ENDLESS = 1 << 62
 # Memory: workers the ranges are for, requests of the window (from, to), adjustments so far, a worker's share
-# when the ranges were cut last, characters in the window. Then a row a request; from the end, two columns a
-# worker: the end of its range and its characters in the window.
-_CUT_FOR, _FROM, _TO, _ADJUSTED, _CUT_SHARE, _TOTAL, _ROWS = 0, 1, 2, 3, 4, 5, 6
+# when the ranges were cut last, characters in the window. Then of all workers the longest prompt of their
+# range, of all their characters in the window, and a row a request.
+_CUT_FOR, _FROM, _TO, _ADJUSTED, _CUT_SHARE, _TOTAL, _LAST = 0, 1, 2, 3, 4, 5, 6
 _SENT_PS, _CHARS, _WORKER = 0, 1, 2
 
 
 @kernel(inline="always")
-def _last(view, r):
-    """Place of the longest prompt of worker r's range; its characters in the window come before."""
-    return view.memory.shape[0] - 1 - 2 * r
+def _got(view):
+    """Where the workers' characters begin."""
+    return _LAST + most_replicas(view)
+
+
+@kernel(inline="always")
+def _row(view, place):
+    return _LAST + 2 * most_replicas(view) + 3 * place
 
 
 @kernel
@@ -43,7 +48,7 @@ def _cut_evenly(view):
     workers = view.load.shape[0]
     width = _LONGEST_CHARS // workers
     for r in range(workers):
-        memory[_last(view, r)] = (r + 1) * width - 1 if r < workers - 1 else _ENDLESS
+        memory[_LAST + r] = (r + 1) * width - 1 if r < workers - 1 else _ENDLESS
     memory[_CUT_FOR] = workers
 
 
@@ -54,7 +59,7 @@ def _cut_by_window(view, share):
     lengths = view.real
     count = memory[_TO] - memory[_FROM]
     for k in range(count):
-        lengths[k] = memory[_ROWS + 3 * (memory[_FROM] + k) + _CHARS]
+        lengths[k] = memory[_row(view, memory[_FROM] + k) + _CHARS]
     sort(lengths, 0, count)
     begin = 0
     k = 0
@@ -68,9 +73,9 @@ def _cut_by_window(view, share):
                 if lengths[k - 1] > begin:
                     end = int(lengths[k - 1])
                 break
-        memory[_last(view, r)] = end
+        memory[_LAST + r] = end
         begin = end + 1
-    memory[_last(view, view.load.shape[0] - 1)] = _ENDLESS
+    memory[_LAST + view.load.shape[0] - 1] = _ENDLESS
 
 
 @kernel
@@ -98,19 +103,19 @@ def _move_window(view, chars, r):
     now = view.prompt[NOW_PS]
     oldest = now - in_ps(view.params[2])
     while memory[_FROM] < memory[_TO]:
-        row = _ROWS + 3 * memory[_FROM]
+        row = _row(view, memory[_FROM])
         if memory[row + _SENT_PS] >= oldest:
             break
-        memory[_last(view, memory[row + _WORKER]) - 1] -= memory[row + _CHARS]
+        memory[_got(view) + memory[row + _WORKER]] -= memory[row + _CHARS]
         memory[_TOTAL] -= memory[row + _CHARS]
         memory[_FROM] += 1
-    row = _ROWS + 3 * memory[_TO]
+    row = _row(view, memory[_TO])
     memory[row + _SENT_PS] = now
     memory[row + _CHARS] = chars
     memory[row + _WORKER] = r
     memory[_TO] += 1
     memory[_TOTAL] += chars
-    memory[_last(view, r) - 1] += chars
+    memory[_got(view) + r] += chars
 
 
 @router(
@@ -118,7 +123,7 @@ def _move_window(view, chars, r):
     params=Bucket,
     source=SOURCE,
     view="own",
-    memory=lambda params, size: _ROWS + 3 * size.requests + 2 * size.replicas,
+    memory=lambda params, size: _LAST + 2 * replica_room(size.replicas) + 3 * size.requests,
     real=lambda params, size: size.requests,
 )
 def sglang_bucket(view, request):
@@ -135,18 +140,17 @@ def sglang_bucket(view, request):
     memory = view.memory
     workers = view.load.shape[0]
     chars = int(prompt_tok(view) * view.params[3] + 0.5)
-    fewest = 0
-    most = memory[_last(view, 0) - 1]
-    for r in range(1, workers):
-        has = memory[_last(view, r) - 1]
-        most = max(most, has)
-        if has < memory[_last(view, fewest) - 1]:
-            fewest = r
-    low = memory[_last(view, fewest) - 1]
-    chosen = fewest
-    if not (most - low > view.params[0] and most > view.params[1] * low):
-        chosen = 0
-        while chars > memory[_last(view, chosen)]:
+    begin = _got(view)
+    low = most = memory[begin]
+    for place in range(begin, begin + workers):
+        low = min(low, memory[place])
+        most = max(most, memory[place])
+    chosen = 0
+    if most - low > view.params[0] and most > view.params[1] * low:
+        while memory[begin + chosen] != low:
+            chosen += 1
+    else:
+        while chars > memory[_LAST + chosen]:
             chosen += 1
     _move_window(view, chars, chosen)
     return chosen

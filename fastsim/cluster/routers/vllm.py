@@ -23,7 +23,16 @@ from fastsim.cluster.routers.sessions import (
 )
 from fastsim.cluster.routers.sglang import evict_on_time, out_of_balance
 from fastsim.cluster.routers.tree import KEEP_LEAVES, deepest
-from fastsim.cluster.routers.view import N_ROUTERS, NOW_PS, in_ps, least, prompt_tok, session, ticks
+from fastsim.cluster.routers.view import (
+    N_ROUTERS,
+    NOW_PS,
+    in_ps,
+    least,
+    prompt_tok,
+    session,
+    smallest_and_largest,
+    ticks,
+)
 from fastsim.rng import hash_bits
 
 _SOURCE = "vllm-router 0.1.17"
@@ -41,12 +50,18 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eviction_interval_s: Seconds = 120.0
     max_tree_size: Count = 1 << 25  # tokens a worker
     session_idle_s: Seconds = 3600.0  # after which a session is forgotten
+    count_load: bool = True  # off: every load looks like 0, as behind a transparent proxy once (issue 179)
+
+
+_COUNT_LOAD = 6
 
 
 @kernel
 def _least_loaded_tenant(view, run):
     for word in range(view.best.shape[0]):
         view.best[word] = view.holds[run, word]
+    if view.params[_COUNT_LOAD] == 0.0:
+        return member_of(view.best, 0)
     return least_loaded_of(view.load, view.level, view.best)
 
 
@@ -71,8 +86,9 @@ def vllm_cache_aware(view, request):
     now = view.prompt[NOW_PS]
     drop_sessions(view, now - in_ps(view.params[5]))
     known = session(view)
+    counted = view.params[_COUNT_LOAD] != 0.0
     r = -1
-    if not out_of_balance(view, view.params[1], view.params[2]):
+    if not counted or not out_of_balance(view, view.params[1], view.params[2]):
         if known >= 0:
             r = replica_of(view, known)
         if r < 0:
@@ -80,7 +96,7 @@ def vllm_cache_aware(view, request):
             if depth_tok / prompt_tok(view) > view.params[0]:
                 r = _least_loaded_tenant(view, run)
     if r < 0:
-        r = least(view.load)
+        r = least(view.load) if counted else 0
     if known >= 0:
         keep_session(view, known, r, now)
     insert(view, request, r)
@@ -176,13 +192,13 @@ def vllm_kv_aware(view, request):
     Dynamo's, `overlap_weight` x (prompt - match) / `block_tok` + blocks of the prompts in flight, at
     temperature 0, without tiers, since replicas here have GPU blocks only. Ties go to the first worker.
     """
-    best = 0
-    for r in range(view.load.shape[0]):
-        missing_blk = (prompt_tok(view) - view.match[r]) / view.params[1]
-        view.score[r] = view.params[0] * missing_blk + view.kv_used[r]
-        if view.score[r] < view.score[best]:
-            best = r
-    return best
+    score = view.score
+    match = view.match
+    kv_used = view.kv_used
+    weight, block_tok, tokens = view.params[0], view.params[1], prompt_tok(view)
+    for r in range(score.shape[0]):
+        score[r] = weight * ((tokens - match[r]) / block_tok) + kv_used[r]
+    return least(score)
 
 
 # --- the balancer inside vLLM -------------------------------------------------------------------------------
@@ -196,6 +212,16 @@ class DataParallel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_threshold: Share = 0.5
 
 
+@kernel
+def _least_from(values, start):
+    """Index of the smallest value, the first of several from `start` on, cyclically."""
+    low, _ = smallest_and_largest(values)
+    for r in range(start, values.shape[0]):
+        if values[r] == low:
+            return r
+    return least(values)
+
+
 @router("vllm_dp_balancer", needs=["metrics"], params=DataParallel, source="vllm 0.33.0", view="own")
 def vllm_dp_balancer(view, request):
     """Least of max(own requests in flight x clients, waiting + running) + 6 waiting x (KV use over a half).
@@ -207,17 +233,17 @@ def vllm_dp_balancer(view, request):
     engines = view.load.shape[0]
     start = view.memory[0] % engines
     view.memory[0] += 1
-    best = start
-    for step in range(engines):
-        r = start + step
-        if r >= engines:
-            r -= engines
-        own = view.prompt[N_ROUTERS] * view.load[r]
-        over = max(0.0, view.kv_used[r] / view.kv_blocks[0] - view.params[2])
-        view.score[r] = max(own, view.waiting[r] + view.running[r]) + view.waiting[r] * view.params[1] * over
-        if view.score[r] < view.score[best]:
-            best = r
-    return best
+    score = view.score
+    load = view.load
+    waiting = view.waiting
+    running = view.running
+    kv_used = view.kv_used
+    kv_blocks, clients = view.kv_blocks[0], view.prompt[N_ROUTERS]
+    kv_weight, kv_threshold = view.params[1], view.params[2]
+    for r in range(engines):
+        over = max(0.0, kv_used[r] / kv_blocks - kv_threshold)
+        score[r] = max(clients * load[r], waiting[r] + running[r]) + waiting[r] * kv_weight * over
+    return _least_from(view.score, start)
 
 
 class DataParallelBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -252,11 +278,12 @@ def vllm_dp_balancer_before(view, request):
         memory[_SNAPSHOT] = snapshots
         for r in range(engines):
             memory[_SINCE + r] = 0
-    best = 0
+    score = view.score
+    waiting = view.waiting
+    running = view.running
+    clients, weight = view.prompt[N_ROUTERS], view.params[1]
     for r in range(engines):
-        waiting = view.waiting[r] + view.prompt[N_ROUTERS] * memory[_SINCE + r]
-        view.score[r] = view.params[1] * waiting + view.running[r]
-        if view.score[r] < view.score[best]:
-            best = r
+        score[r] = weight * (waiting[r] + clients * memory[_SINCE + r]) + running[r]
+    best = least(score)
     memory[_SINCE + best] += 1
     return best
