@@ -88,6 +88,7 @@ from fastsim.cluster._state import (
 from fastsim.cluster.routers.tree import remember, tree_has_room
 from fastsim.cluster.routers.view import (
     HOLD,
+    NOW_PS,
     OUTPUT_TOK,
     PROMPT_TOK,
     REJECT,
@@ -163,14 +164,20 @@ def _pass_event(s, r, limit):
 # --- what routers do ----------------------------------------------------------------------------------------
 
 
-@kernel
-def _decide(s, view, route, i, now):
-    """Let a router choose a replica for request i; a fault is noted if there is no such replica."""
+@kernel(inline="always")
+def _describe(s, view, i):
+    """Tell a router what request i itself is."""
     prompt = view.prompt
     prompt[PROMPT_TOK] = s.req[i, PROMPT]
     prompt[OUTPUT_TOK] = s.req[i, OUTPUT]
     prompt[SESSION] = s.session[i]
     prompt[SEND_BLK] = 0
+
+
+@kernel
+def _decide(s, view, route, i, now):
+    """Let a router choose a replica for request i; a fault is noted if there is no such replica."""
+    _describe(s, view, i)
     look(s, view, i, now)
     recorded = s.log_load.shape[0] > 0
     if recorded:
@@ -498,8 +505,10 @@ def route_blindly(s, views, route):
     """Route all requests by a policy that looks at nothing; returns the fault."""
     for i in range(s.req.shape[0]):
         view = view_at(views, s.owner[i])
-        r = _decide(s, view, route, i, s.req[i, ARRIVAL])
-        if r < 0:
+        _describe(s, view, i)  # and nothing of the replicas: the kernels for that need not be compiled
+        view.prompt[NOW_PS] = s.req[i, ARRIVAL]
+        r = route(view, i)
+        if r < 0 or r >= view.load.shape[0]:
             s.pool[FAULT] = BAD_ROUTE
         s.req[i, REPLICA] = r
     return s.pool[FAULT]
