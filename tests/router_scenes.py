@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, LEVELS
 from fastsim.cluster._workspace import new_state, sizes
 from fastsim.cluster.knowledge import new_views, settle
@@ -33,6 +34,12 @@ GIVEN = (  # what a policy must leave as it is
 )
 ASKED = [rv.SOURCE, rv.SEND_BLK, rv.SEND_PS, rv.PRIORITY]  # and of the prompt all but these
 FAR = 2**40  # a figure like no other
+
+
+@kernel(signature="int64(Heard, RouterView, int64, int64, int64, int64)")
+def _hear(heard, view, kind, what, replica, value):
+    """Tell a policy something by a pointer, as the event loop does."""
+    return heard(view, kind, what, replica, value)
 
 
 def level_of(load: list[int]) -> np.ndarray:
@@ -171,6 +178,6 @@ class Scenes:
     def _tell(self, number: int, kind: str, request: Any, replica: int, value: int) -> None:
         if self.entry.heard is not None:
             self.view.prompt[rv.NOW_PS] = self.now_ps
-            self.entry.heard(self.view, number, request.index, replica, value)
+            _hear(self.entry.heard, self.view, number, request.index, replica, value)
         if getattr(self.twin, "heard", None):
             self.twin.heard(self.now_ps, kind, request.index, replica, value)
