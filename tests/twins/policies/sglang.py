@@ -65,6 +65,15 @@ class ApproximateTree:
             node = node.children[token]
         return node
 
+    def matched_tok(self, prompt: Sequence[tuple], tenant: int) -> int:
+        """Tokens of the prompt, from its start, that a tenant was sent and has not lost."""
+        node, matched = self.root, 0
+        for token in prompt:
+            if token not in node.children or tenant not in node.children[token].added:
+                break
+            node, matched = node.children[token], matched + 1
+        return matched
+
     def cut(self, tenant: int, most: int) -> None:
         """Drop a tenant's leaves, the one used longest ago first, until it has at most so many tokens."""
         while self.size[tenant] > most:
@@ -137,24 +146,38 @@ class CacheAware:
         replicas = len(view.in_flight)
         self.evicting.catch_up(view.now_ps, replicas)
         tree = self.evicting.tree
-        if out_of_balance(view.in_flight, self.params):
-            chosen = self.least_loaded(view)
+        loads = view.in_flight if self.params["count_load"] else [0] * replicas
+        if out_of_balance(loads, self.params):
+            chosen = self.longest_of_idle(loads, request) if self.params["keep_locality"] else None
+            if chosen is None:
+                chosen = self.least_loaded(loads)
         else:
             node = tree.deepest(request.prompt)
             if node.depth / request.prompt_tok > self.params["cache_threshold"]:
                 chosen = node.first if node.first in node.added else min(node.added)
             else:
-                chosen = self.fallback(view)
+                chosen = self.fallback(loads)
         assert chosen is not None
         tree.insert(request.prompt, chosen)
         self.processed[chosen] += 1
         return chosen
 
-    def least_loaded(self, view: View) -> int:
-        return least(view.in_flight)
+    def longest_of_idle(self, loads: Sequence[int], request: Prompt) -> int | None:
+        """The longest match of those close to the idlest, if any has one."""
+        most = min(loads) + self.params["balance_abs_threshold"]
+        found = [
+            (-self.evicting.tree.matched_tok(request.prompt, r), load, r)
+            for r, load in enumerate(loads)
+            if load <= most
+        ]
+        longest = min(found)
+        return longest[-1] if longest[0] < 0 else None
 
-    def fallback(self, view: View) -> int:
-        return self.least_loaded(view)
+    def least_loaded(self, loads: Sequence[int]) -> int:
+        return least(loads)
+
+    def fallback(self, loads: Sequence[int]) -> int:
+        return self.least_loaded(loads)
 
 
 twin("sglang_cache_aware_lowest_load")(CacheAware)
@@ -164,16 +187,16 @@ twin("sglang_cache_aware_lowest_load")(CacheAware)
 class SmallestTree(CacheAware):
     """The fallback is the worker with the fewest tokens in the tree."""
 
-    def fallback(self, view: View) -> int:
-        return least([self.evicting.tree.size[r] for r in range(len(view.in_flight))])
+    def fallback(self, loads: Sequence[int]) -> int:
+        return least([self.evicting.tree.size[r] for r in range(len(loads))])
 
 
 @twin("sglang_cache_aware_processed")
 class ByProcessed(CacheAware):
     """Equal loads go by what was sent so far."""
 
-    def least_loaded(self, view: View) -> int:
-        return least([(load, self.processed[r]) for r, load in enumerate(view.in_flight)])
+    def least_loaded(self, loads: Sequence[int]) -> int:
+        return least([(load, self.processed[r]) for r, load in enumerate(loads)])
 
 
 # --- rings --------------------------------------------------------------------------------------------------
@@ -387,9 +410,9 @@ class LeastLoad:
             self.sent.clear()
         scores = []
         for r in range(len(view.in_flight)):
-            k = min(view.kv_used[r] / view.kv_blocks, 0.999)
+            k = min(view.kv_used[r] * (1.0 / view.kv_blocks), 0.999)
             queued = view.waiting[r] * p["mean_prefill_tok"] + self.sent[r]
-            scores.append(queued / p["throughput_tok_s"] + p["kv_pressure_s"] * k / (1.0 - k))
+            scores.append(queued * (1.0 / p["throughput_tok_s"]) + p["kv_pressure_s"] * k / (1.0 - k))
         chosen = least(scores)
         self.sent[chosen] += request.prompt_tok
         return chosen

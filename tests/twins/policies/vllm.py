@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.twins.policies import Prompt, View, World, least, stateless, twin
 from tests.twins.policies.sglang import Evicting, Ring, Sessions, out_of_balance, ps, session_key
@@ -22,21 +23,22 @@ class CacheAware:
         """Choose, remember the session, insert."""
         self.evicting.catch_up(view.now_ps, len(view.in_flight))
         self.sessions.drop(view.now_ps - ps(self.params["session_idle_s"]))
-        chosen = self.find(view, request)
+        loads = view.in_flight if self.params["count_load"] else [0] * len(view.in_flight)
+        chosen = self.find(loads, request)
         self.sessions.keep(request.session, chosen, view.now_ps)
         self.evicting.tree.insert(request.prompt, chosen)
         return chosen
 
-    def find(self, view: View, request: Prompt) -> int:
-        if out_of_balance(view.in_flight, self.params):
-            return least(view.in_flight)
+    def find(self, loads: Sequence[int], request: Prompt) -> int:
+        if out_of_balance(loads, self.params):
+            return least(loads)
         known = self.sessions.replica(request.session)
         if known is not None:
             return known
         node = self.evicting.tree.deepest(request.prompt)
         if node.depth / request.prompt_tok > self.params["cache_threshold"]:
-            return min(node.added, key=lambda r: (view.in_flight[r], r))
-        return least(view.in_flight)
+            return min(node.added, key=lambda r: (loads[r], r))
+        return least(loads)
 
 
 @twin("vllm_consistent_hash")
@@ -78,8 +80,8 @@ class StickyLeastLoaded:
 def kv_aware(view: View, request: Prompt, params: dict, world: World) -> int:
     """Blocks to compute and blocks in use."""
     missing = [request.prompt_tok - view.matched_tok(r) for r in range(len(view.in_flight))]
-    weight, block = params["overlap_weight"], params["block_tok"]
-    return least([weight * (tok / block) + view.kv_used[r] for r, tok in enumerate(missing)])
+    weight = params["overlap_weight"] / params["block_tok"]
+    return least([weight * tok + view.kv_used[r] for r, tok in enumerate(missing)])
 
 
 @twin("vllm_dp_balancer")
@@ -99,7 +101,7 @@ class DataParallel:
 
     def score(self, view: View, r: int) -> float:
         waiting, running = view.waiting[r], view.running[r]
-        over = max(0.0, view.kv_used[r] / view.kv_blocks - self.params["kv_threshold"])
+        over = max(0.0, view.kv_used[r] * (1.0 / view.kv_blocks) - self.params["kv_threshold"])
         requests = max(self.world.routers * view.in_flight[r], waiting + running)
         return requests + waiting * self.params["kv_weight"] * over
 
