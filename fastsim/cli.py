@@ -248,6 +248,12 @@ def routers(*, as_json: Json = False) -> None:
 
 
 @app.command
+def orders(*, as_json: Json = False) -> None:
+    """List the orders in which a replica takes up waiting requests (cluster.order)."""
+    _list("orders", as_json)
+
+
+@app.command
 def workloads(name: str = "", /, *, settings: Settings = (), seed: Whole = 0, as_json: Json = False) -> None:
     """List the synthetic workloads and the trace formats; or measure what the prompts of one have in common.
 

@@ -12,12 +12,28 @@ Listing = list[dict[str, Any]]
 
 
 def routers() -> Listing:
-    """Registered policies: name, parameters with defaults, what they do."""
+    """Registered policies: name, parameters with defaults, what they do, where they come from."""
     from fastsim.cluster.routers import ROUTERS
 
     return [
-        {"name": entry.name, "parameters": _defaults(entry.params), "what it does": entry.doc}
+        {
+            "name": entry.name,
+            "parameters": _defaults(entry.params),
+            "what it does": entry.doc,
+            "source": entry.source,
+            "view": entry.view,
+        }
         for entry in ROUTERS.values()
+    ]
+
+
+def orders() -> Listing:
+    """Registered orders of a replica's queue: name, parameters with defaults, what they do."""
+    from fastsim.cluster.orders import ORDERS
+
+    return [
+        {"name": entry.name, "parameters": _defaults(entry.params), "what it does": entry.doc}
+        for entry in ORDERS.values()
     ]
 
 
@@ -126,10 +142,12 @@ def render(listing: Listing) -> str:
 
 
 def _paragraph(entry: dict[str, Any]) -> str:
-    *_, (_, sentence) = entry.items()
+    sentence = next(value for name, value in entry.items() if name.startswith("what it"))
     parameters = ", ".join(f"{name}={number(value)}" for name, value in entry["parameters"].items())
     kind = f" ({entry['kind']})" if "kind" in entry else ""
     lines = [f"{entry['name']}{kind}", sentence]
+    if entry.get("source"):
+        lines.append(f"source: {entry['source']}; native view: {entry['view']}")
     if parameters:
         lines.append(f"parameters: {parameters}")
     if entry.get("presets"):
