@@ -223,24 +223,32 @@ def note_cache(view, node, r, held_blk):
 
 @kernel
 def move_subtree(view, node, source, target):
-    """Reassign a node, and all below it that replica `source` is allocated, to replica `target`."""
+    """Reassign a node, and all below it that replica `source` is allocated, to replica `target`.
+
+    Returns
+    -------
+    bool
+        Whether the load of others may have changed, as `target` had a part of it already.
+    """
     memory = view.memory
+    merged = False
     at = node
     descend = True
     while True:
         if descend:
+            merged = merged or holds_run(view, at, target)
             allocate(view, at, target)
             withdraw(view, at, source)
         below = memory[node_row(view, at) + DOWN] - 1 if descend else NONE
         if below == NONE:
             if at == node:
-                return
+                return merged
             below = memory[node_row(view, at) + NEXT] - 1
             if below == NONE:
                 at = memory[node_row(view, at) + UP] - 1
                 descend = False
                 if at == node:
-                    return
+                    return merged
                 continue
         at = below
         descend = holds_run(view, at, source)

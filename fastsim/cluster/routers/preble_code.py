@@ -127,12 +127,17 @@ def _insert(view, r, seconds):
 
 
 @kernel
+def _weigh(view, r):
+    row = nd.replica_row(r)
+    decode_s = view.memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
+    view.real[r] = view.memory[row + nd.LOAD_PS] * 1e-12 + decode_s
+
+
+@kernel
 def _weigh_all(view):
     """Write load L of all replicas, in seconds, to the start of ``view.real``."""
     for r in range(view.load.shape[0]):
-        row = nd.replica_row(r)
-        decode_s = view.memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
-        view.real[r] = view.memory[row + nd.LOAD_PS] * 1e-12 + decode_s
+        _weigh(view, r)
 
 
 @kernel
@@ -319,8 +324,11 @@ def _relieve(view, heavy, light):
         cost_s = nd.load_ps(view, node) * 1e-12
         if view.real[heavy] - cost_s < view.real[light] + cost_s:
             return
-        nd.move_subtree(view, node, heavy, light)
-        _weigh_all(view)
+        if nd.move_subtree(view, node, heavy, light):
+            _weigh_all(view)
+        else:
+            _weigh(view, heavy)
+            _weigh(view, light)
         _, node = _movable(view, heavy)
 
 
