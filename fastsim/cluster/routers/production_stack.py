@@ -289,7 +289,7 @@ def production_stack_loadaware(view, request):
     match = view.match
     beta, tokens = view.params[0], prompt_tok(view)
     for r in range(engines):
-        benefit = match[r] // chunk * chunk / tokens
+        benefit = match[r] // chunk * chunk / tokens if match[r] else 0.0
         score[r] = benefit - beta * ((load[r] - mean) / max(1.0, mean))
     _, high = smallest_and_largest(score)
     best = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from fastsim._jit import kernel
-from fastsim.cluster._masks import least_loaded_of
+from fastsim.cluster._masks import least_loaded_of, member_of
 from fastsim.cluster.routers.leaves import insert
 from fastsim.cluster.routers.ranges import Count, NotNegative, Seconds, Share
 from fastsim.cluster.routers.registry import Tree, router
@@ -195,9 +195,9 @@ def vllm_kv_aware(view, request):
     score = view.score
     match = view.match
     kv_used = view.kv_used
-    weight, block_tok, tokens = view.params[0], view.params[1], prompt_tok(view)
+    weight, tokens = view.params[0] / view.params[1], prompt_tok(view)
     for r in range(score.shape[0]):
-        score[r] = weight * ((tokens - match[r]) / block_tok) + kv_used[r]
+        score[r] = weight * (tokens - match[r]) + kv_used[r]
     return least(score)
 
 
@@ -238,10 +238,10 @@ def vllm_dp_balancer(view, request):
     waiting = view.waiting
     running = view.running
     kv_used = view.kv_used
-    kv_blocks, clients = view.kv_blocks[0], view.prompt[N_ROUTERS]
+    share, clients = 1.0 / view.kv_blocks[0], view.prompt[N_ROUTERS]
     kv_weight, kv_threshold = view.params[1], view.params[2]
     for r in range(engines):
-        over = max(0.0, kv_used[r] / kv_blocks - kv_threshold)
+        over = max(0.0, kv_used[r] * share - kv_threshold)
         score[r] = max(clients * load[r], waiting[r] + running[r]) + waiting[r] * kv_weight * over
     return _least_from(view.score, start)
 
