@@ -1,13 +1,12 @@
 """Play a plan through: when every call reaches its model's cluster, and what became of it.
 
-Where calls go from cluster to cluster one way only (a cascade), each cluster is simulated once, in that order:
-nothing that happens later on can come back. Where a model is called again after its own answers or those that
-depend on them (a system that generates and refines by one model), its cluster is simulated until the instants
-at which calls reach it no longer change: waveform relaxation (Lelarasmee, Ruehli and Sangiovanni-Vincentelli,
-IEEE Transactions on CAD 1, 1982). A call takes time, so with every round calls are right up to a later instant,
-and the end is exact. That takes a round for every call's duration that the run is long; after a few rounds the
-durations of calls hardly change in distribution, and a run may stop there: the durations of the last round then
-follow each other along every question.
+Where calls go from cluster to cluster one way only (a cascade), each cluster is simulated once, in that
+order: nothing that happens later on can come back. Where a model is called after its own answers, or after
+those that depend on them (a system that generates and refines by one model), its cluster is simulated again
+and again until the instants at which calls reach it no longer change. A call takes time, so with every round
+they are right up to a later instant, and the end is exact: waveform relaxation (Lelarasmee, Ruehli and
+Sangiovanni-Vincentelli, IEEE Transactions on CAD 1, 1982). That takes up to as many rounds as the shortest
+calls could follow each other during the run.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ class Trace:
         Its first and last token. A stage without a call is done when it is ready.
     replica, hit_tok : int64
         -1 and 0 where no call was made.
-    to_first_s, took_s : float64
-        Durations of calls in place of their instants, where rounds ended early; else NaN.
     """
 
     made: Bools
@@ -57,13 +54,9 @@ class Trace:
     done_s: Floats
     replica: Ints
     hit_tok: Ints
-    to_first_s: Floats
-    took_s: Floats
 
 
-def play(
-    plan: Plan, arrival_s: Floats, serve: Serve, most_rounds: int
-) -> tuple[Trace, dict[int, ClusterResult], Rounds]:
+def play(plan: Plan, arrival_s: Floats, serve: Serve) -> tuple[Trace, dict[int, ClusterResult], int]:
     """Play a plan through.
 
     Parameters
@@ -72,73 +65,49 @@ def play(
     arrival_s : float64[n]
         Ascending.
     serve : callable
-    most_rounds : int
-        Simulations of a cluster whose calls depend on its own answers.
 
     Returns
     -------
     trace : Trace
     results : dict of int to fastsim.cluster.simulate.Result
         Of every model that was called.
-    rounds : Rounds
+    rounds : int
+        Most simulations of one cluster: 1 where calls go one way.
     """
-    trace = _unplayed(plan)
-    stage = _Stage(plan, arrival_s, serve, trace, _Symbols.of(plan))
-    rounds, exact = 1, True
-    for group in groups(plan):
-        turns, settled = stage.settle(group, most_rounds)
-        rounds, exact = max(rounds, turns), exact and settled
-    _follow(plan, arrival_s, trace)
-    return trace, stage.results, Rounds(rounds, exact)
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """How often a cluster was simulated at most, and whether that came to its end."""
-
-    most: int
-    exact: bool
+    stage = _Stage(plan, arrival_s, serve)
+    rounds = max(stage.settle(group) for group in groups(plan))
+    _follow(plan, arrival_s, stage.trace)
+    return stage.trace, stage.results, rounds
 
 
 class _Stage:
     """Where a plan is played, one group of clusters after the other."""
 
-    def __init__(self, plan: Plan, arrival_s: Floats, serve: Serve, trace: Trace, symbols: _Symbols) -> None:
-        self.plan, self.arrival_s, self.serve, self.trace, self.symbols = (
-            plan,
-            arrival_s,
-            serve,
-            trace,
-            symbols,
-        )
+    def __init__(self, plan: Plan, arrival_s: Floats, serve: Serve) -> None:
+        self.plan, self.arrival_s, self.serve = plan, arrival_s, serve
+        self.trace, self.symbols = _unplayed(plan), _Symbols.of(plan)
         self.results: dict[int, ClusterResult] = {}
         self.sent: dict[int, tuple[Ints, Ints, Floats]] = {}  # what reached each cluster when last simulated
 
-    def settle(self, group: list[int], most_rounds: int) -> tuple[int, bool]:
-        """Simulate clusters until what reaches them stays the same, or so often; returns rounds and which."""
-        for turn in range(most_rounds):
-            if not any([self._simulate(model) for model in group]):
-                return turn, True
-        if not any(self._differs(model) for model in group):
-            return most_rounds, True
-        for model in group:
-            self._keep_durations(model)
-        return most_rounds, False
+    def settle(self, group: list[int]) -> int:
+        """Simulate clusters until what reaches them stays the same; returns the rounds that took."""
+        rounds = 0
+        while any([self._simulate(model) for model in group]):
+            rounds += 1
+        return rounds
 
     def _reaching(self, model: int) -> tuple[Ints, Ints, Floats]:
         _follow(self.plan, self.arrival_s, self.trace)
         question, stage = _reaching(self.plan, self.trace, model)
         return question, stage, self.trace.ready_s[question, stage]
 
-    def _differs(self, model: int) -> bool:
-        before, now = self.sent.get(model), self._reaching(model)
-        return before is None or not all(map(np.array_equal, before, now))
-
     def _simulate(self, model: int) -> bool:
         """Simulate a cluster if what reaches it differs from the last time; returns whether it does."""
-        if not self._differs(model):
+        question, stage, ready_s = now = self._reaching(model)
+        before = self.sent.get(model)
+        if before is not None and all(map(np.array_equal, before, now)):
             return False
-        question, stage, ready_s = self.sent[model] = self._reaching(model)
+        self.sent[model] = now
         _forget(self.trace, self.plan.calls == model)
         self.results.pop(model, None)
         if len(question):
@@ -146,13 +115,6 @@ class _Stage:
             self.results[model] = self.serve(model, workload, question, stage)
             _note(self.trace, question, stage, self.results[model])
         return True
-
-    def _keep_durations(self, model: int) -> None:
-        """Take calls to last as long as in the last simulation, whenever they now start."""
-        question, stage, ready_s = self.sent[model]
-        trace = self.trace
-        trace.took_s[question, stage] = trace.done_s[question, stage] - ready_s
-        trace.to_first_s[question, stage] = trace.first_s[question, stage] - ready_s
 
 
 # --- in which order -----------------------------------------------------------------------------------------
@@ -197,9 +159,9 @@ def _follows(plan: Plan) -> Bools:
 def _unplayed(plan: Plan) -> Trace:
     shape = plan.calls.shape
     nowhere, nothing = np.full(shape, -1, np.int64), np.zeros(shape, np.int64)
-    never = [np.full(shape, np.nan) for _ in range(5)]
+    never = [np.full(shape, np.nan) for _ in range(3)]
     no = [np.zeros(shape, bool) for _ in range(2)]
-    return Trace(no[0], no[1], never[0], never[1], never[2], nowhere, nothing, never[3], never[4])
+    return Trace(no[0], no[1], never[0], never[1], never[2], nowhere, nothing)
 
 
 def _follow(plan: Plan, arrival_s: Floats, trace: Trace) -> None:
@@ -217,9 +179,6 @@ def _follow(plan: Plan, arrival_s: Floats, trace: Trace) -> None:
         trace.made[:, stage] = called & ~trace.refused[:, stage]
         passed = ~called | trace.refused[:, stage] if plan.keeps else plan.calls[:, stage] == NO_CALL
         trace.done_s[passed, stage] = start_s[passed]
-        loose = trace.made[:, stage] & np.isfinite(trace.took_s[:, stage])
-        trace.first_s[loose, stage] = start_s[loose] + trace.to_first_s[loose, stage]
-        trace.done_s[loose, stage] = start_s[loose] + trace.took_s[loose, stage]
         if not plan.keeps:
             trace.done_s[lost[:, stage] | trace.refused[:, stage], stage] = np.nan
 

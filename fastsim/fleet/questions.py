@@ -20,7 +20,6 @@ from msgspec import Meta
 
 from fastsim.errors import InputError
 from fastsim.rng import generator
-from fastsim.selection.prices import Price, price_calls
 from fastsim.selection.tables import Floats, Outcomes
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -85,7 +84,7 @@ def make_table(models: Sequence[str], made: Made, *, seed: int = 0, replicate: i
     Raises
     ------
     InputError
-        For one that has not an entry for each model, or prices that are all 0.
+        For one that has not an entry for each model.
     """
     from scipy.special import ndtri
 
@@ -105,12 +104,8 @@ def make_table(models: Sequence[str], made: Made, *, seed: int = 0, replicate: i
     answer_tok = _stretched(made, difficulty[:, None], rng.standard_normal((n, k))) * made.answer_tok
     input_tok = np.tile(np.maximum(np.rint(own_tok), 1.0)[:, None] + made.context_tok, (1, k))
     output_tok = np.maximum(np.rint(answer_tok), 1.0)
-    rates = zip(made.input_price, made.output_price, strict=True)
-    prices = {
-        model: Price(input_price=put, output_price=got)
-        for model, (put, got) in zip(models, rates, strict=True)
-    }
-    costs, _ = price_calls("questions", list(models), prices, n, input_tok, output_tok)
+    rates = np.array([made.input_price, made.output_price]) / 1e6
+    costs = input_tok * rates[0] + output_tok * rates[1]
     return Outcomes(
         name="made questions",
         models=tuple(models),

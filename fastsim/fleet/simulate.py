@@ -15,7 +15,7 @@ from fastsim.cluster.simulate import Result as ClusterResult
 from fastsim.cluster.simulate import simulate as serve_cluster
 from fastsim.errors import InputError, nearest
 from fastsim.fleet.plan import Plan
-from fastsim.fleet.play import Rounds, Trace, play
+from fastsim.fleet.play import Trace, play
 from fastsim.fleet.summary import summarise
 from fastsim.selection.tables import Floats, Ints
 from fastsim.workloads import Workload
@@ -23,9 +23,7 @@ from fastsim.workloads import Workload
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["MOST_ROUNDS", "Result", "Served", "seed_of", "simulate"]
-
-MOST_ROUNDS = 20  # latencies of 2,400 questions differ by less than seeds do after 5
+__all__ = ["Result", "Served", "seed_of", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,8 @@ class Result:
     clusters : dict of str to fastsim.cluster.simulate.Result
         Of the models that were called.
     served : dict of str to Served
-    rounds : Rounds
-        ``most``, simulations of one cluster: 1 where calls go one way; ``exact``, whether they were enough.
+    rounds : int
+        Most simulations of one cluster until nothing changed, see `fastsim.fleet.play`.
     warmup_s : float
         Questions that arrive before this instant are left out of the summary.
     """
@@ -115,7 +113,7 @@ class Result:
     trace: Trace
     clusters: dict[str, ClusterResult]
     served: dict[str, Served]
-    rounds: Rounds
+    rounds: int
     warmup_s: float
 
     def __repr__(self) -> str:
@@ -172,7 +170,6 @@ def simulate(
     seed: int = 0,
     replicate: int = 0,
     warmup_s: float = 0.0,
-    most_rounds: int = MOST_ROUNDS,
 ) -> Result:
     """Serve a stream of questions by a fleet of clusters, one a model.
 
@@ -188,10 +185,6 @@ def simulate(
         Of the routing streams.
     warmup_s : float
         Leave questions that arrive before this instant out of the summary.
-    most_rounds : int
-        Simulations of a cluster whose calls depend on its own answers, as in a system that generates and
-        refines by one model. `Result.rounds` says whether they were enough to be exact; see
-        `fastsim.fleet.play`.
 
     Returns
     -------
@@ -212,10 +205,6 @@ def simulate(
     fleet = _fleet(plan, served)
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
-    if isinstance(most_rounds, bool) or not isinstance(most_rounds, int) or most_rounds < plan.stages:
-        raise InputError(
-            f"most_rounds = {most_rounds!r} is not allowed; it must be at least the {plan.stages} stages"
-        )
 
     def serve(model: int, workload: Workload, question: Ints, stage: Ints) -> ClusterResult:
         what = fleet[plan.models[model]]
@@ -233,7 +222,7 @@ def simulate(
             replicate=replicate,
         )
 
-    trace, results, rounds = play(plan, arrival, serve, most_rounds)
+    trace, results, rounds = play(plan, arrival, serve)
     clusters = {plan.models[model]: results[model] for model in sorted(results)}
     return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, rounds, warmup_s)
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from fastsim.errors import InputError, nearest
 from fastsim.report import draw
+from fastsim.report.frontier import draw_frontier
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.params import Params, check_keys
@@ -30,9 +31,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     figure : str
         A name of the registry.
     x : str
-        The axis to draw against.
+        The axis to draw against; of a frontier, a metric.
     y : str
         The metric to draw.
+    colour : str
+        Of a frontier, a third metric.
     grid : int
         Which grid, counted from 0.
     title : str
@@ -44,6 +47,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     figure: str
     x: str
     y: str
+    colour: str = ""
     grid: Annotated[int, Meta(ge=0)] = 0
     title: str = ""
     file: str = ""
@@ -58,10 +62,13 @@ class Entry:
     doc : str
     draw : callable
         (table, what, wanted) -> matplotlib Figure.
+    of_metrics : bool
+        It draws metrics against each other, every cell a point, rather than one against an axis.
     """
 
     doc: str
     draw: Callable[[Table, Experiment, Wanted], Figure]
+    of_metrics: bool = False
 
 
 def curves(table: Table, what: Experiment, wanted: Wanted) -> Figure:
@@ -80,8 +87,16 @@ def curves(table: Table, what: Experiment, wanted: Wanted) -> Figure:
     )
 
 
+def frontier(table: Table, what: Experiment, wanted: Wanted) -> Figure:
+    """Metrics against each other: less of x and of the colour is better, more of y."""
+    return draw_frontier(table, what, x=wanted.x, y=wanted.y, colour=wanted.colour, title=wanted.title)
+
+
 FIGURES: dict[str, Entry] = {
     "curves": Entry("a metric against an axis, one line with its 95 % band a policy", curves),
+    "frontier": Entry(
+        "metrics against each other, what no cell beats in all of them labelled", frontier, True
+    ),
 }
 
 
@@ -109,8 +124,17 @@ def _checked(given: Params, sweep: Sweep) -> Wanted:
             f"[[figure]] grid is {wanted.grid}; the sweep has {len(sweep.grids)}, counted from 0"
         )
     metrics: Mapping[str, Any] = experiment(sweep.experiment).metrics
-    if wanted.y not in metrics:
-        raise InputError(f"[[figure]] y: there is no metric {wanted.y!r}; {nearest(wanted.y, metrics)}")
+    of_metrics = FIGURES[wanted.figure].of_metrics
+    for name in ("y", "x", "colour") if of_metrics else ("y",):
+        value = getattr(wanted, name)
+        if value not in metrics:
+            raise InputError(f"[[figure]] {name}: there is no metric {value!r}; {nearest(value, metrics)}")
+    if of_metrics:
+        return msgspec.structs.replace(wanted, file=wanted.file or f"{wanted.y}-{wanted.x}")
+    if wanted.colour:
+        raise InputError(
+            f"[[figure]] colour is {wanted.colour!r}; figure {wanted.figure!r} has no use for it"
+        )
     grid = sweep.grids[wanted.grid]
     x = P.resolve(wanted.x, grid.axes, "[[figure]] x")
     for cell in grid.cells:
@@ -125,8 +149,12 @@ def write(results: Results, folder: Path) -> list[Path]:
     what = experiment(results.sweep.experiment)
     paths: list[Path] = []
     for wanted in check(results.sweep):
-        by = [wanted.x, *([what.compare] if what.compare in results.sweep.grids[wanted.grid].axes else [])]
-        (table,) = summarise(results, by=by, metrics=[wanted.y], grid=wanted.grid)
+        if FIGURES[wanted.figure].of_metrics:
+            (table,) = summarise(results, metrics=[wanted.x, wanted.y, wanted.colour], grid=wanted.grid)
+        else:
+            axes = results.sweep.grids[wanted.grid].axes
+            by = [wanted.x, *([what.compare] if what.compare in axes else [])]
+            (table,) = summarise(results, by=by, metrics=[wanted.y], grid=wanted.grid)
         path = folder / "figures" / f"{wanted.file}.png"
         path.parent.mkdir(exist_ok=True)
         FIGURES[wanted.figure].draw(table, what, wanted).savefig(path, dpi=160)
