@@ -190,22 +190,36 @@ def balls(
     print_json(found.to_dict()) if as_json else print(text.balls(found))
 
 
-def lecture(code: str, /, *, jobs: Whole | None = None, as_json: Json = False) -> None:
-    """Print every figure of one code of the lecture beside ours, with an interval and a verdict.
+def lecture(
+    *codes: str,
+    rel_half_width: float | None = None,
+    jobs: Whole | None = None,
+    markdown: bool = False,
+    as_json: Json = False,
+) -> None:
+    """Print every figure of the lecture's codes beside ours, with an interval and a verdict.
 
     Parameters
     ----------
-    code
-        Number of the code: 01 is classic load balancing, 04 which model for which module.
+    codes
+        01 is classic load balancing, 02 affinity against balance, 03 Preble, 04 which model for which module;
+        exercises. By default all.
+    rel_half_width
+        Add seeds until means are known to this relative half-width, by default 0.05 (02, 03, exercises).
     jobs
         Threads, by default the number of cores.
+    markdown
+        Print a page: docs/reproduction.md.
     as_json
         Print JSON.
     """
     from fastsim.report import lecture as report
 
-    found = report.rows(code, _workers(jobs))
-    print_json([row.to_dict() for row in found]) if as_json else print(report.table(found))
+    found = report.rows(codes, _workers(jobs), rel_half_width)
+    if as_json:
+        print_json([row.to_dict() for row in found])
+    else:
+        print(report.markdown(found) if markdown else report.table(found))
 
 
 def _timestamps(trace: Path) -> Any:

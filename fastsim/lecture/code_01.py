@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsim.lecture.verdicts import Row, claim, exact, figure, measured, middle
+from fastsim.lecture.verdicts import Row, claim, exact, figure, formula, measured, middle
 from fastsim.queueing import balls_in_bins, simulation
 from fastsim.queueing.balls_theory import asymptotic_max
 from fastsim.queueing.result import QueueResult
 from fastsim.stats import Interval, mean_interval, paired_ratio
 
-__all__ = ["code_01"]
+__all__ = ["code_01", "exercises"]
 
 Array = NDArray[np.float64]
 
@@ -66,6 +66,27 @@ def code_01(workers: int = 1) -> list[Row]:
     heavy = {name: _simulate(name, workers, size=HEAVY) for name in POLICIES}
     old = {name: _simulate(name, workers, update="periodic", period=PERIOD) for name in ("jsq", "jsq_d")}
     return [*_balls(workers), *_exponential(fresh), *_heavy_tailed(heavy), *_stale(fresh, old)]
+
+
+def exercises(workers: int = 1) -> list[Row]:
+    """Exercises 1 and 2, which are C1 to C3 and random dispatching of C4.
+
+    Parameters
+    ----------
+    workers : int
+        Threads; the result does not depend on it.
+    """
+    found = _simulate("random", workers)
+    low, high = middle(found.short.runs["response_mean"])
+    error = (high - low) / 2.0 / float(found.long.runs["response_mean"].mean())
+    note = f"half the range that holds 95 % of single runs of {SHORT:,}; read as 0.05 to 0.25"
+    quantity = "relative error of a run, random"
+    return [
+        *(replace(row, id="E1") for row in _balls(workers)),
+        _measured("E2", "random", found, "response_mean", 10.0, 2, "theory's figure"),
+        _measured("E2", "random", found, "response_mean", 11.56, 2),
+        formula("E2", quantity, "", "one or two tenths", error, 0.05 <= error <= 0.25, note),
+    ]
 
 
 def _simulate(dispatcher: str, workers: int, **setting: Any) -> _Runs:

@@ -17,7 +17,7 @@ from fastsim.lecture.verdicts import Row, claim, exact, figure, measured
 from fastsim.rng import generator
 from fastsim.stats import Interval, mean_interval
 
-__all__ = ["code_04"]
+__all__ = ["code_04", "exercises"]
 
 Array = NDArray[np.float64]
 
@@ -53,6 +53,20 @@ def code_04(workers: int = 1) -> list[Row]:
         *_budgets(picked, demos),
         *_prices(picked, demos),
     ]
+
+
+def exercises(workers: int = 1) -> list[Row]:
+    """Exercises 6 and 7, budgets and prices; seconds.
+
+    Parameters
+    ----------
+    workers : int
+        Processes; the result does not depend on it.
+    """
+    picked = toy.demonstration(PICKED)
+    demos = toy.across(toy.demonstration, range(DEMOS), workers)
+    rows = (*_budgets(picked, demos), *_prices(picked, demos))
+    return [row for row in rows if row.id in ("E6", "E7")]
 
 
 def _local_optimum(picked: dict[str, float], demos: dict[str, Array]) -> Iterator[Row]:

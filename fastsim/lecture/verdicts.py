@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastsim.stats import Interval, quantile
 
-__all__ = ["Row", "claim", "exact", "figure", "measured", "middle"]
+__all__ = ["Row", "claim", "exact", "figure", "formula", "measured", "middle"]
 
 Array = NDArray[np.float64]
 
@@ -80,6 +80,20 @@ def exact(
     same = abs(round(ours, decimals) - lecture) < 1e-9
     note = note if same else f"{note}; it gives {ours:.6g}"
     return Row(id, quantity, unit, lecture, ours, ours, ours, 0, "agrees" if same else "disagrees", note)
+
+
+def formula(
+    id: str,
+    quantity: str,
+    unit: str,
+    lecture: str | None,
+    ours: float,
+    holds: bool = False,
+    note: str = "",
+) -> Row:
+    """Beside the lecture's words a number that takes no sample; without words there is no verdict."""
+    verdict = "-" if lecture is None else "agrees" if holds else "disagrees"
+    return Row(id, quantity, unit, lecture, ours, ours, ours, 0, verdict, note)
 
 
 def figure(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastsim.errors import InputError, nearest
@@ -13,39 +15,89 @@ from fastsim.report.text import grid, number
 if TYPE_CHECKING:
     from fastsim.lecture.verdicts import Row
 
-# number -> "module:function" of the number of workers, imported on use.
+# name -> "module:function" of the number of workers, imported on use.
 CODES: dict[str, str] = {
     "01": "fastsim.lecture.code_01:code_01",
+    "02": "fastsim.lecture.code_02:code_02",
+    "03": "fastsim.lecture.code_03:code_03",
     "04": "fastsim.lecture.code_04:code_04",
+    "exercises": "fastsim.lecture.exercises:exercises",
 }
 
+HEADER = ["", "quantity", "lecture", "ours", "low", "high", "seeds", "verdict"]
 
-def rows(code: str, workers: int) -> Sequence[Row]:
-    """Simulate what a code of the lecture shows.
+
+def rows(codes: Sequence[str], workers: int, rel_half_width: float | None = None) -> list[Row]:
+    """Simulate what some codes of the lecture show; all of them, if none is named.
+
+    Parameters
+    ----------
+    codes : sequence of str
+        Keys of `CODES`.
+    workers : int
+    rel_half_width : float, optional
+        To which means are known, for the codes that add seeds until they are.
 
     Raises
     ------
     InputError
-        If there is no such code.
+        If there is no such code, or none of them takes a half-width.
     """
-    if code not in CODES:
-        raise InputError(f"lecture has no code {code!r}; {nearest(code, CODES)}")
-    module, function = CODES[code].split(":")
-    return getattr(importlib.import_module(module), function)(workers)
+    for code in codes:
+        if code not in CODES:
+            raise InputError(f"lecture has no code {code!r}; {nearest(code, CODES)}")
+    calls = [_function(code) for code in codes or CODES]
+    takes = ["rel_half_width" in inspect.signature(call).parameters for call in calls]
+    if rel_half_width is not None and not any(takes):
+        raise InputError(f"rel_half_width is {rel_half_width}; code {codes[0]} has a fixed number of seeds")
+    found: dict[tuple[str, str], Row] = {}  # codes share some exercises
+    for call, takes_width in zip(calls, takes, strict=True):
+        options = {"rel_half_width": rel_half_width} if takes_width and rel_half_width is not None else {}
+        for row in call(workers, **options):
+            found.setdefault((row.id, row.quantity), row)
+    return list(found.values())
+
+
+def _function(code: str) -> Callable[..., Sequence[Row]]:
+    module, name = CODES[code].split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def table(found: Sequence[Row]) -> str:
     """The figures with their verdicts, then why each verdict is what it is."""
-    header = ["", "quantity", "lecture", "ours", "low", "high", "seeds", "verdict"]
-    values = (
-        (row.id, _with_unit(row), row.lecture, row.ours, row.low, row.high, row.seeds, row.verdict)
-        for row in found
-    )
-    lines = [[number(value) for value in row] for row in values]
+    lines = [_cells(row) for row in found]
     notes = [f"{row.id} {row.quantity}: {row.note}" for row in found]
     about = "low and high: 95 % interval over seeds"
     about += f"; times in {TIME}" if any(row.unit == TIME for row in found) else ""
-    return "\n".join([grid(header, lines, left=2), "", about, "", *notes])
+    return "\n".join([grid(HEADER, lines, left=2), "", about, "", *notes])
+
+
+def markdown(found: Sequence[Row]) -> str:
+    """The same as a page, with how many figures agree."""
+    counts = Counter(row.verdict for row in found if row.verdict != "-")
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("agrees", "disagrees", "undecided"))
+    lines = [
+        "# The lecture's figures beside ours",
+        "",
+        "Written by `fastsim lecture --markdown`; `fastsim lecture 02` prints a part, `--json` gives data.",
+        f"Of the lecture's figures and words, {tally}. Low and high: 95 % interval over seeds.",
+        "A figure of one run also agrees if it lies in the spread of single runs as long as the lecture's.",
+        "Rows with - are measured beside: the lecture says nothing of them.",
+        "",
+        _line([*HEADER, "why"]),
+        _line(["---"] * (len(HEADER) + 1)),
+        *(_line([*_cells(row), row.note]) for row in found),
+    ]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _cells(row: Row) -> list[str]:
+    values = (row.id, _with_unit(row), row.lecture, row.ours, row.low, row.high, row.seeds, row.verdict)
+    return [number(value) for value in values]
 
 
 def _with_unit(row: Row) -> str:

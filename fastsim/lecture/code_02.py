@@ -1,0 +1,236 @@
+"""The figures of the lecture's code 02 (affinity against balance) and of its step time beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fastsim.cluster.step_time import StepTime
+from fastsim.hardware import kv_capacity_tok
+from fastsim.lecture import cluster_runs as runs
+from fastsim.lecture.cluster_runs import Bench, Policy, Sample, Traffic, difference, judged, ratio, shown
+from fastsim.lecture.verdicts import Row, claim, exact
+from fastsim.stats import Interval, mean_interval
+
+__all__ = ["code_02", "prefill_s", "step_time", "step_times"]
+
+GPU, MODEL = "a6000", "mistral-7b"
+TURNS = Policy("round robin", "round_robin")
+QUEUE = Policy("shortest queue", "least_loaded")
+WORK = Policy("least work left", "least_work")
+LOAD_ONLY = (TURNS, Policy("random", "random"), QUEUE, Policy("best of two", "power_of_two"), WORK)
+PURE = Policy("pure affinity", "prefix_affinity")
+HALF = Policy("affinity over half", "affinity_threshold")
+GUARD = Policy("affinity with guard", "cache_aware_guard")
+THETAS = (0.1, 0.25, 0.5, 0.75, 0.9)
+ALL = (1.0, 1.0)
+RATES = "the lecture does not say at which rate"
+ASSUMED = "the workload's parameters are assumed"
+
+
+def code_02(workers: int = 1, rel_half_width: float = runs.HALF_WIDTH) -> list[Row]:
+    """Simulate all that code 02 of the lecture shows (A1 to A7), and its step time (S1 to S5).
+
+    Parameters
+    ----------
+    workers : int
+        Threads; the result does not depend on it.
+    rel_half_width : float
+        To which every mean latency is known, with 95 % confidence.
+    """
+    bench = Bench(workers, rel_half_width)
+    return [
+        *step_times(),
+        *_long_documents(bench),
+        *_other_workloads(bench),
+        *_thresholds(bench),
+        *_more_replicas(bench),
+        *_hot_tool(bench),
+    ]
+
+
+# --- the step time ------------------------------------------------------------------------------------------
+
+
+def step_time() -> StepTime:
+    """The lecture's: the roofline of Mistral-7B on an A6000."""
+    return StepTime.roofline(GPU, MODEL)
+
+
+def prefill_s(tokens: int, cached_tok: int = 0) -> float:
+    """Time to compute so many tokens of a prompt in one step, after those that are cached."""
+    return step_time().seconds(tokens, tokens * cached_tok + tokens * (tokens + 1) // 2, 0, cached_tok)
+
+
+def step_times() -> Iterator[Row]:
+    """S1 to S5."""
+    for id, tokens, said, decimals in (
+        ("S1", 2_100, 0.2817, 4),
+        ("S2", 2_000, 0.27, 2),
+        ("S3", 21_000, 3.77, 2),
+    ):
+        yield exact(id, f"prefill of {tokens:,} tokens", "s", said, prefill_s(tokens), decimals)
+    yield exact("S4", "one decode token, short context", "ms", 24.0, 1e3 * step_time().seconds(0, 1, 1, 1), 0)
+    yield exact("S5", "KV capacity", "tokens", 219_089, kv_capacity_tok(GPU, MODEL), 0)
+
+
+# --- A1 to A4 -----------------------------------------------------------------------------------------------
+
+
+def _best(samples: dict[str, Sample]) -> Sample:
+    """Of the policies that look at loads only, the one with the least mean latency."""
+    loads = (samples[policy.name] for policy in LOAD_ONLY if policy.name in samples)
+    best = min(loads, key=lambda sample: float(sample["mean"].mean()))
+    return replace(best, policy=replace(best.policy, name=f"best by load ({best.policy.name})"))
+
+
+def _long_documents(bench: Bench) -> Iterator[Row]:
+    """A1 to A4 on long documents."""
+    found = bench(runs.documents(), (*LOAD_ONLY, PURE, HALF, GUARD))
+    best, half = _best(found), found[HALF.name]
+    yield shown("A1", best, "hit", 0.33, note="the best is the one of the least mean latency")
+    yield shown("A1", half, "hit", 0.58)
+    yield difference("A1", half, best, "0.33 to 0.58", (0.15, 0.35), note="we take that as 0.15 to 0.35")
+    yield _spread("A1", half["hit"], "hit rate of affinity over half", 0.03, 2)
+    for sample in (*(found[policy.name] for policy in LOAD_ONLY), half):
+        yield shown("A2", sample, "mean")
+    yield ratio("A2", best, half, 1.8)
+    yield ratio("A2", found[QUEUE.name], half, 1.8, note="without an oracle of lengths")
+    yield _spread("A2", found[QUEUE.name]["mean"] / half["mean"], "latency ratio", 0.24, 2)
+    yield shown("A3", found[TURNS.name], "copies", 1.34, note="at the end of a run")
+    yield shown("A3", half, "copies")
+    yield judged("A4", found[PURE.name], "busiest", "every request to one replica", ALL)
+    ten_times = bench(runs.documents(duration_s=6_000.0), (TURNS, HALF))
+    for sample in ten_times.values():
+        yield shown("A1", sample, "hit", note="runs ten times as long as the lecture's")
+
+
+def _spread(id: str, values: runs.Array, what: str, said: float, decimals: int) -> Row:
+    """How far single runs of the lecture's length stray: their standard deviation."""
+    from scipy.special import chdtri
+
+    n = len(values)
+    about = float(values.std(ddof=1))
+    low, high = (about * float(np.sqrt((n - 1) / chdtri(n - 1, p))) for p in (0.025, 0.975))
+    found = Interval(about, low, high, n)
+    note = f"{n:,} runs, chi-square interval; the figure was found beside the lecture, not in it"
+    quantity = f"standard deviation of single runs, {what}"
+    return claim(
+        id, quantity, f"{said}", found, (0.5 * said, 1.5 * said), f"{note}; we take half of it as a match"
+    )
+
+
+def _other_workloads(bench: Bench) -> Iterator[Row]:
+    """A2 and A4 on videos and tools, at several rates, and the conclusion under other parameters."""
+    for traffic in (*map(runs.videos, (4.0, 6.0, 7.0, 8.0)), *map(runs.tools, (10.0, 20.0, 30.0))):
+        found = bench(traffic, (TURNS, QUEUE, WORK, PURE, HALF))
+        yield ratio(
+            "A2", _best(found), found[HALF.name], "1.4 to 2.3", (1.35, 2.35), note=f"{RATES}; {ASSUMED}"
+        )
+        yield judged("A4", found[PURE.name], "busiest", "every request to one replica", ALL)
+    for traffic in _variants():
+        found = bench(traffic, (QUEUE, WORK, HALF))
+        note = "whatever is assumed, affinity over half is faster: above 1"
+        yield ratio("A2", _best(found), found[HALF.name], "lower latency", (1.0, np.inf), note=note)
+
+
+def _variants() -> Iterator[Traffic]:
+    """The assumed parameters of videos and tools, one by one, up and down."""
+    video, tool = runs.videos(6.0), runs.tools(20.0)
+    for zipf in (0.9, 1.3):
+        yield video.but(f"Zipf {zipf:g}", zipf=zipf)
+        yield tool.but(f"Zipf {zipf:g}", zipf=zipf)
+    for items in (500, 2_000):
+        yield video.but(f"{items:,} videos", videos=items)
+    for items in (250, 1_000):
+        yield tool.but(f"{items:,} tools", tools=items)
+    for system_tok in (150, 600):
+        yield tool.but(f"system prompt of {system_tok}", system_tok=system_tok)
+
+
+# --- A5 -----------------------------------------------------------------------------------------------------
+
+
+def _thresholds(bench: Bench) -> Iterator[Row]:
+    """A5: the share of the prompt above which affinity wins."""
+    policies = [Policy(f"threshold {theta:g}", HALF.router, {"theta": theta}) for theta in THETAS]
+    long = runs.documents()
+    for traffic in (
+        long,
+        long.but("system prompt of 3,000", system_tok=3_000),
+        runs.videos(4.0),
+        runs.tools(20.0),
+    ):
+        found = bench(traffic, policies)
+        lowest, quarter, half, three_quarters, highest = found.values()
+        note = "of a prompt of {:,.0f} tokens the system prompt is {:.1%}".format(*_system_share(traffic))
+        note += "; we take 'herds' as nine tenths and more"
+        yield judged("A5", lowest, "busiest", "herds again", (0.9, 1.0), note)
+        note = "'almost the same' is read as within a tenth"
+        for sample in (quarter, three_quarters):
+            yield ratio("A5", sample, half, "almost the same", (0.9, 1.1), note=note)
+        if traffic is long:
+            yield difference("A5", highest, half, "loses many", (-1.0, -0.05), note="read as 0.05 and more")
+        else:
+            yield shown("A5", highest, "hit")
+
+
+def _system_share(traffic: Traffic) -> tuple[float, float]:
+    """Mean prompt length in tokens, and the system prompt's share of it."""
+    requests = runs.requests(traffic, 0)
+    prompt_tok = float(requests.prompt_tok.mean())
+    return prompt_tok, float(requests.symbol_tok[0]) / prompt_tok
+
+
+# --- A6 and A7 ----------------------------------------------------------------------------------------------
+
+
+def _more_replicas(bench: Bench) -> Iterator[Row]:
+    """A6: replicas, with the rate in proportion."""
+    found = {
+        replicas: bench(runs.documents(replicas / 4.0), (TURNS, HALF), replicas=replicas)
+        for replicas in (2, 4, 8)
+    }
+    for replicas, samples in found.items():
+        note = f"{replicas} replicas"
+        yield shown("A6", samples[TURNS.name], "hit", 0.32, note=f"{note}; 'near 0.32'")
+        yield shown("A6", samples[HALF.name], "hit", 0.58 if replicas == 4 else None, note=note)
+    for fewer, more in ((2, 4), (4, 8)):
+        yield _growth(found[fewer][HALF.name], found[more][HALF.name], fewer, more, "climbs", (0.02, 1.0))
+    yield _growth(found[2][TURNS.name], found[8][TURNS.name], 2, 8, "stays near 0.32", (-0.02, 0.02))
+
+
+def _growth(few: Sample, many: Sample, fewer: int, more: int, words: str, wanted: tuple[float, float]) -> Row:
+    """How much the hit rate grows with the replicas; other rates, so nothing is paired."""
+    a, b = mean_interval(few["hit"]), mean_interval(many["hit"])
+    half = float(np.hypot(a.half_width, b.half_width))
+    grown = b.value - a.value
+    found = Interval(grown, grown - half, grown + half, min(a.n, b.n))
+    quantity = f"hit rate with {more} replicas less that with {fewer}, {few.policy.name}, documents"
+    return claim("A6", quantity, words, found, wanted, f"{a.n:,} and {b.n:,} runs; we take it as {wanted}")
+
+
+def _hot_tool(bench: Bench) -> Iterator[Row]:
+    """A7: one tool has two fifths of the traffic, and a replica can take an eighth."""
+    traffic = runs.hot_tool()
+    found = bench(traffic, (TURNS, QUEUE, WORK, HALF, GUARD), replicas=8)
+    best, half, guard = _best(found), found[HALF.name], found[GUARD.name]
+    note = "a replica's part is 0.125; we take twice that as overload"
+    yield judged("A7", half, "busiest", "overloads one replica", (0.25, 1.0), note)
+    yield ratio(
+        "A7", half, best, "overloads one replica", (2.0, np.inf), note="read as twice as slow and more"
+    )
+    yield shown("A7", guard, "hit", 0.84)
+    yield difference("A7", guard, half, "affinity's", (-0.01, 0.01), note="'as high' is read as within 0.01")
+    for sample in (found[QUEUE.name], best, half, guard):
+        yield shown("A7", sample, "mean")
+    yield ratio("A7", guard, best, "below load-only", (0.0, 1.0))
+    others = [runs.hot_tool(share=share) for share in (0.3, 0.5)]
+    others += [runs.hot_tool(rate_rps=rate_rps) for rate_rps in (50.0, 90.0)]
+    others += [traffic.but(f"{tools:,} tools", tools=tools) for tools in (250, 1_000)]
+    for other in others:
+        found = bench(other, (QUEUE, WORK, GUARD), replicas=8)
+        note = f"{ASSUMED}: the conclusion under others"
+        yield ratio("A7", found[GUARD.name], _best(found), "below load-only", (0.0, 1.0), note=note)
