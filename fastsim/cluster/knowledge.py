@@ -285,11 +285,7 @@ def _tree(
         }
     block = made.block_tok or cluster.block
     segments = cluster.engine == "lecture" and made.block_tok is None
-    ptr, path, run_blk, tail = tree_prompts(
-        workload, block, segments=segments, partial=made.partial, answers=made.engine_runs
-    )
-    if made.most_blk:
-        ptr, path, run_blk, tail = truncated(ptr, path, run_blk, tail, made.most_blk)
+    ptr, path, run_blk, tail = _tree_prompts(workload, made, block, segments)
     settings[[tr.KEEP, tr.BLOCK_TOK, tr.RUNS]] = made.keep, block, len(run_blk)
     settings[[tr.REPLICAS, tr.CAPACITY_BLK, tr.TTL_PS]] = (
         replicas,
@@ -313,6 +309,18 @@ def _tree(
         "where": np.zeros((st.table_slots(entries), 2), np.int64),
         "list": lists,
     }
+
+
+def _tree_prompts(workload: Workload, made: Tree, block: int, segments: bool) -> tuple[np.ndarray, ...]:
+    """The workload's prompts as a tree has them, compiled once and kept with the workload."""
+    kept = workload.__dict__.setdefault("_tree_prompts", {})
+    key = (block, segments, made.partial, made.engine_runs, made.most_blk)
+    if key not in kept:
+        found = tree_prompts(
+            workload, block, segments=segments, partial=made.partial, answers=made.engine_runs
+        )
+        kept[key] = truncated(*found, made.most_blk) if made.most_blk else found
+    return kept[key]
 
 
 _NOTHING = np.zeros(0, np.int64)
