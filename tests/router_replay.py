@@ -58,6 +58,12 @@ class Replay:
         change_load(self.view.load, self.view.level, replica, by)
 
 
+def draw(seed: int, values: Mapping[str, list]) -> dict[str, Any]:
+    """One of the values of each parameter."""
+    rng = random.Random(seed)
+    return {name: rng.choice(choice) for name, choice in values.items()}
+
+
 # --- random scenes ------------------------------------------------------------------------------------------
 
 
