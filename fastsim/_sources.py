@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+_NO_NAMES = re.compile(r"#[^\n]*|\bas\s+\w+")  # of what is imported
+
 
 class Snapshot:
     """The sources of a package as they were when this process first looked.
@@ -30,7 +32,7 @@ class Snapshot:
         self._visible: dict[Path, set[Path]] = {}
         self._seen: dict[Path, list[Path]] = {}
         name = re.escape(package.name)
-        self._absolute = re.compile(rf"{name}(?:\.([\w.]+)|\s+import\s+(\([^)]*\)|[^\n]*))")
+        self._absolute = re.compile(rf"{name}(?:\.([\w.]+))?(?:\s+import\s+(\([^)]*\)|[^\n]*))?")
         self._everything = re.compile(rf"import\s+{name}\b(?!\.)")
         self._relative = re.compile(r"from\s+(\.+)")
 
@@ -76,10 +78,12 @@ class Snapshot:
             other for other in self._content if other.suffix == ".toml" and other.parent == path.parent
         )
         text = self._content[path].decode()
-        for dotted, names in self._absolute.findall(text):
-            yield from self._named(dotted)
-            for name in re.findall(r"\w+", names):
-                yield from self._named(name) or [self._package / "__init__.py"]
+        for dotted, imported in self._absolute.findall(text):
+            names = re.findall(r"\w+", _NO_NAMES.sub("", imported))
+            if dotted and not names:
+                yield from self._named(dotted)
+            for name in names:
+                yield from self._named(f"{dotted}.{name}".lstrip(".")) or [self._package / "__init__.py"]
         for dots in self._relative.findall(text):
             yield from self._under(path.parents[len(dots) - 1])
         if self._everything.search(text):

@@ -1,6 +1,6 @@
 """Kernels of a router's own memory: which prompts it sent where, and what it has forgotten since.
 
-All prompts are known beforehand as lists of runs (`fastsim.cluster.prefix`), so the tree is static: a bit a
+All prompts are known beforehand as lists of runs (prefix.py), so the tree is static: a bit a
 run and replica says that a prompt through this run was sent there. What may be forgotten has an entry, in
 lists from oldest to newest. A prompt always ends with a run; what no other prompt has is its tail, which
 cannot be matched but takes room.
