@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -11,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastsim
+from fastsim._sources import Snapshot
 from fastsim.cluster import _masks
 from fastsim.cluster._state import BITS, LEVELS
-from fastsim.cluster.routers import ROUTERS, get
+from fastsim.cluster.routers import FAMILIES, ROUTERS, get
+from fastsim.cluster.routers.registry import Registry
 from fastsim.cluster.routers.view import (
     least,
     match_share,
@@ -245,6 +250,69 @@ def test_get_and_needs():
     with pytest.raises(InputError, match=r"router 'x': needs = 'wrok' .*; did you mean 'work'\?"):
         fastsim.router("x", needs=["wrok"])
     assert "x" not in ROUTERS
+
+
+# --- policies that nobody asks for --------------------------------------------------------------------------
+
+ASK_FOR_ONE = """
+import sys
+import fastsim
+from fastsim.cluster.routers import ROUTERS
+fastsim.simulate
+before = set(sys.modules)
+ROUTERS["least_loaded"]
+print(*(name for name in set(sys.modules) - before if "routers" in name))
+"""
+
+
+@small
+def test_a_module_of_policies_is_imported_when_one_is_asked_for():
+    command = [sys.executable, "-W", "error", "-c", ASK_FOR_ONE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["fastsim.cluster.routers.load"]
+
+
+@small
+def test_the_registry_knows_which_module_has_a_policy():
+    found = {family: [] for family in FAMILIES}
+    for entry in ROUTERS.values():
+        function = getattr(entry.policy, "py_func", entry.policy)
+        found[function.__module__.rpartition(".")[2]].append(entry.name)
+    assert {family: tuple(names) for family, names in found.items()} == FAMILIES
+
+
+@small
+def test_a_name_taken_before_its_module_was_imported_is_kept(monkeypatch):
+    registry = Registry()
+    registry.expect("fastsim.cluster.routers.load", ["random", "round_robin"])
+    monkeypatch.setattr("fastsim.cluster.routers.registry.ROUTERS", registry)
+    monkeypatch.delitem(sys.modules, "fastsim.cluster.routers.load")
+    fastsim.router("random")(lambda view, request: 0)
+    mine = registry["random"]
+    assert registry["round_robin"].name == "round_robin"
+    assert registry["random"] is mine
+
+
+@small
+def test_a_module_that_does_not_have_what_it_should_is_named():
+    registry = Registry()
+    registry.expect("fastsim.cluster.routers.view", ["no_such"])
+    assert "no_such" in registry
+    with pytest.raises(KeyError, match="view does not register router 'no_such'"):
+        registry["no_such"]
+
+
+@small
+def test_a_change_of_a_policy_recompiles_no_other_kernel():
+    """Kernels are compiled anew when a file changes that their module can see: the engine's see no policy."""
+    package = Path(fastsim.__file__).parent
+    sources = Snapshot(package)
+    cluster = package / "cluster"
+    policies = {cluster / "routers" / f"{family}.py" for family in FAMILIES}
+    for module in ("_loop", "_look", "engine"):
+        assert not policies & set(sources.seen_from(cluster / f"{module}.py"))
+    affinity = cluster / "routers" / "affinity.py"
+    assert policies & set(sources.seen_from(affinity)) == {affinity}
 
 
 # --- sets of replicas ---------------------------------------------------------------------------------------

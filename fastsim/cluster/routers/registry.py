@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -20,8 +21,6 @@ from fastsim.workloads.params import check
 # What a view can hold beside the loads, if a policy asks for it.
 NEEDS = ("work", "match", "matches", "metrics", "evictions", "step_time")
 Room = int | Callable[[Any, Any], int]  # length of a policy's memory, or (parameters, Size) -> length
-
-ROUTERS: dict[str, Router] = {}
 
 
 @dataclass(frozen=True)
@@ -151,6 +150,47 @@ class Router:
     def room(self, length: Room, spec: Any, size: Any) -> int:
         """Length of a memory in a run of a certain `Size`."""
         return length if isinstance(length, int) else int(length(spec, size))
+
+
+class Registry(MutableMapping[str, Router]):
+    """Policies by name, some of which only their modules are known of until somebody asks for them."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Router | str] = {}  # the policy, or the module that registers it
+
+    def expect(self, module: str, names: Iterable[str]) -> None:
+        """Let a module be imported when one of the policies that it registers is asked for."""
+        self._entries |= dict.fromkeys(names, module)
+
+    def __getitem__(self, name: str) -> Router:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            importlib.import_module(entry)
+            entry = self._entries[name]
+        if isinstance(entry, str):
+            raise KeyError(f"module {entry} does not register router {name!r}")
+        return entry
+
+    def __setitem__(self, name: str, policy: Router) -> None:
+        before = self._entries.get(name)
+        if isinstance(before, str):  # first its module, which must not take the name back later on
+            importlib.import_module(before)
+        self._entries[name] = policy
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+ROUTERS = Registry()
 
 
 def router(
