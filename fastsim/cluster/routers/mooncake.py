@@ -38,8 +38,9 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch: bool = True  # off: the paper's ablation, in which every replica uses its own cache only
     ttft_slo_s: NotNegative = 30.0  # refuse what would wait longer for its first token; 0 refuses nothing
     tbt_slo_s: NotNegative = 0.2  # refuse what would be decoded more slowly; 0 refuses nothing
-    bandwidth: Positive = 2.5e10  # * bytes a second that a replica sends
-    kv_bytes_per_tok: Positive = 131072.0  # of the model; Mistral-7B's
+    bandwidth: Annotated[float, msgspec.Meta(ge=1e8)] = 2.5e10  # * bytes a second that a replica sends
+    # of the model; Mistral-7B's
+    kv_bytes_per_tok: Annotated[float, msgspec.Meta(gt=0.0, le=1e7)] = 131072.0
 
 
 _THRESHOLD, _FETCH, _TTFT, _TBT, _BANDWIDTH, _BYTES = range(6)
