@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 
 from fastsim.cluster.outages import outage_rows, restarts_of
+from fastsim.cluster.routers import ROUTERS
+from fastsim.errors import InputError
 from tests.cluster_runs import differences, serve, serve_slowly
 from tests.odd_router import VARIANTS, odd_params, odd_routers
 from tests.router_cases import routed_case, some_view, unlike_its_twin
+from tests.twins.cluster import HeldForEver
 
 small = pytest.mark.small
 every_engine = pytest.mark.parametrize("engine", ["vllm", "lecture"])
-JOINED = ("round_robin", "power_of_two", "least_work", "prefix_affinity", "cache_aware_guard", *VARIANTS)
-ROUTERS = (*JOINED, "sglang_cache_aware_lowest_load", "vllm_dp_balancer", "dynamo_kv", "epp_precise")
+PLAIN = ("round_robin", "power_of_two", "least_work", "prefix_affinity", "cache_aware_guard")
+SYSTEMS = ("sglang_cache_aware_lowest_load", "vllm_dp_balancer", "dynamo_kv", "epp_precise")
+SOME = (*PLAIN, *SYSTEMS, *VARIANTS)
+PREBLE = ("e2", "preble", "preble_code")
 KINDS = ("restarts", "joins_s", "speeds")
 FEW, MANY = range(30), range(30, 150)
 
 
-def troubled_case(seed: int, engine: str, routers: tuple[str, ...] = ROUTERS) -> dict:
+def troubled_case(seed: int, engine: str, routers: tuple[str, ...] = SOME) -> dict:
     """A random case in which replicas restart, join late and are slow, at instants when something happens."""
     rng = random.Random(f"outages-{engine}-{seed}")
     settings = {"engine": engine, "replicas": rng.choice([1, 2, 3, 4, 8])}
@@ -52,7 +57,7 @@ def troubled_case(seed: int, engine: str, routers: tuple[str, ...] = ROUTERS) ->
             {"replica": rng.randrange(replicas), "at_s": instant(), "down_s": wait(), "told_after_s": wait()}
             for _ in range(rng.choice([1, 1, 2, 3, 8]))
         ]
-    if case["router"] in JOINED and replicas > 1 and rng.random() < 0.5:
+    if replicas > 1 and rng.random() < 0.5:
         case["joins_s"] = [instant() for _ in range(rng.randint(1, replicas - 1))]
     if rng.random() < 0.5:
         case["speeds"] = [rng.choice([1.0, 1.0, 0.5, 0.25, 0.1]) for _ in range(replicas)]
@@ -76,13 +81,33 @@ def test_many_random_outages(engine):
     assert failures(MANY, engine) == []
 
 
+@small
+@pytest.mark.parametrize("router", list(ROUTERS))
+def test_every_policy_bears_restarts_and_joins(router):
+    """Equal to its twin, but for Preble's, whose twins take all replicas to be there from the start."""
+    cases = [troubled_case(seed, "vllm", (router,)) for seed in range(20)]
+    for case in [case for case in cases if "joins_s" in case][:3]:
+        try:
+            result = serve(case)
+        except InputError:  # it holds requests back for ever
+            with pytest.raises(HeldForEver):
+                serve_slowly(case)
+            continue
+        joins = sorted(case["joins_s"])
+        for r, at_s in enumerate(joins, start=case["replicas"] - len(joins)):
+            here = result.columns["replica"] == r
+            assert (result.columns["done_s"][here] > at_s).all()
+        if router not in PREBLE:
+            assert differences(result, serve_slowly(case)) == []
+
+
 def test_the_cases_are_of_every_kind():
     """Or the tests above would be silent about what they leave out."""
     with odd_routers():
         cases = [troubled_case(seed, engine) for engine in ("vllm", "lecture") for seed in FEW]
     kinds = {(case["view"].split("(")[0], *(name in case for name in KINDS)) for case in cases}
     assert len(kinds) > 20
-    assert {case["router"] for case in cases} == set(ROUTERS)
+    assert {case["router"] for case in cases} == set(SOME)
     downs = [restart for case in cases for restart in case.get("restarts", [])]
     assert {(restart["down_s"] > 0, restart["told_after_s"] > 0) for restart in downs} == set(
         product([False, True], repeat=2)
@@ -110,7 +135,7 @@ def test_every_request_finishes_once_whatever_happens(engine):
 def test_no_request_is_on_a_replica_that_has_not_joined():
     late = 0
     for seed in FEW:
-        case = troubled_case(seed, "vllm", JOINED[:5])
+        case = troubled_case(seed, "vllm", PLAIN)
         joins = sorted(case.get("joins_s", []))
         rows = serve(case).columns
         for k, at_s in enumerate(joins):
