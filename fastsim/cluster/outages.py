@@ -18,7 +18,9 @@ _Instant = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
 
 
 class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A replica restarts: its cache is gone, its requests start anew.
+    """A replica restarts: its cache is gone, its requests start anew with what they have generated.
+
+    The step under way is lost and counts nothing. Blocks sent to a replica that is down are lost, too.
 
     Attributes
     ----------
@@ -26,10 +28,11 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_s : float
         When, in seconds from the start.
     down_s : float
-        Seconds until it serves again.
+        Seconds until it serves again; another restart meanwhile does not bring it back sooner.
     told_after_s : float
-        Seconds until routers that follow its cache learn that it is gone; 0 is at once. A periodic view
-        sees it at its next refresh, and a router's own memory of what it sent is never told.
+        Seconds until routers that follow its cache learn that it is gone; 0 is at once. Until then they take
+        each stretch of prompts to be there as before, unless the replica reports something new of it. A
+        periodic view sees it at its next refresh, and a router's own memory of what it sent is never told.
     """
 
     replica: Annotated[int, msgspec.Meta(ge=0)]
@@ -107,7 +110,7 @@ def _numbers(name: str, given: Sequence[float] | None) -> tuple[float, ...]:
 
 
 def outage_rows(restarts: Sequence[Restart], joins: Sequence[float], replicas: int) -> np.ndarray:
-    """What happens, in the order of time, as ``State.outage`` has it."""
+    """What happens, in the order of time, as ``State.outage`` has it; at one instant in the order of kinds."""
     rows = [(round(at_s * _PS_PER_S), st.JOIN, replicas - len(joins) + k, 0) for k, at_s in enumerate(joins)]
     for restart in restarts:
         at_ps = round(restart.at_s * _PS_PER_S)
