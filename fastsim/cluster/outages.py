@@ -110,7 +110,7 @@ def _numbers(name: str, given: Sequence[float] | None) -> tuple[float, ...]:
 
 
 def outage_rows(restarts: Sequence[Restart], joins: Sequence[float], replicas: int) -> np.ndarray:
-    """What happens, in the order of time, as ``State.outage`` has it; at one instant in the order of kinds."""
+    """What happens, in the order of time, as ``State.outage`` has it; at one instant by kind."""
     rows = [(round(at_s * _PS_PER_S), st.JOIN, replicas - len(joins) + k, 0) for k, at_s in enumerate(joins)]
     for restart in restarts:
         at_ps = round(restart.at_s * _PS_PER_S)
