@@ -6,7 +6,8 @@ As in vLLM, the first of the order that must wait makes all the others wait.
 from __future__ import annotations
 
 from fastsim._jit import kernel
-from fastsim.cluster._kv import check_pools, find_hits, hold_hits, start_path, take_blocks
+from fastsim.cluster._extents import check_pools
+from fastsim.cluster._kv import find_hits, hold_hits, start_path, take_blocks
 from fastsim.cluster._news import has_room
 from fastsim.cluster._order import next_waiting, rank_waiting
 from fastsim.cluster._queues import append_running, remove_waiting

@@ -10,40 +10,39 @@ registered first.
 from __future__ import annotations
 
 from fastsim._jit import kernel
-from fastsim.cluster._index import coverage, note
-from fastsim.cluster._news import tell
+from fastsim.cluster._extents import (
+    add_copy,
+    changed,
+    free_extent,
+    hold,
+    lru_append,
+    lru_remove,
+    new_extent,
+    remove_copy,
+    split,
+)
+from fastsim.cluster._index import coverage
 from fastsim.cluster._state import (
     BLANK,
     BLOCK,
-    CACHE,
-    COME_PS,
     COPY_NEXT,
     CURSOR,
     CURSOR_BLK,
     END,
     EVICTED,
-    EXT_FREE,
-    EXT_LIVE,
-    EXT_TOP,
     FAULT,
     FREE,
-    FULL_EXT,
     FULL_HITS,
-    FULL_HOLD,
-    FULL_TABLE,
     HOLD_EXT,
     HOLD_FREE,
     HOLD_LIVE,
     HOLD_NEXT,
     HOLD_START,
-    HOLD_TOP,
     HOLDS,
     KEY,
     LOWER,
     LRU_FIRST,
     LRU_LAST,
-    LRU_NEXT,
-    LRU_PREV,
     NEWS,
     NEWS_CACHES,
     NONE,
@@ -51,217 +50,14 @@ from fastsim.cluster._state import (
     PATH,
     PREEMPTED,
     PROMPT,
-    PS,
     REF,
     REPLICAS,
     RUNS,
     SHARED,
     START,
-    TABLE_USED,
-    TRACK,
-    TRACK_LIVE,
     WHOLE,
 )
-from fastsim.cluster._table import drop_slot, find_slot, get
-
-# --- extents and holds --------------------------------------------------------------------------------------
-
-
-@kernel
-def check_pools(s, running):
-    """Note a fault unless the pools have room for one more event of a replica that runs so many requests.
-
-    Nothing has changed yet then: the run can go on with larger pools.
-
-    An event makes at most an extent for each request that leaves, two for each piece a request hits, and one
-    for each run on its path; `hits` has rows for the longest path. Admissions ask again, one by one.
-    """
-    pool = s.pool
-    most = 3 * (running + s.hits.shape[0])
-    if s.ext.shape[0] - pool[EXT_LIVE] < most:
-        pool[FAULT] = FULL_EXT
-    if s.hold.shape[0] - pool[HOLD_LIVE] < most:
-        pool[FAULT] = FULL_HOLD
-    if s.table.shape[0] < 2 * pool[TABLE_USED]:
-        pool[FAULT] = FULL_TABLE
-    return pool[FAULT] == 0
-
-
-@kernel
-def _new_extent(s, key, start, end, ref):
-    """Make an extent; `check_pools` has made sure that there is a row for it."""
-    pool = s.pool
-    ext = s.ext
-    e = pool[EXT_FREE]
-    if e != NONE:
-        pool[EXT_FREE] = ext[e, LRU_NEXT]
-    else:
-        e = pool[EXT_TOP]
-        pool[EXT_TOP] = e + 1
-    pool[EXT_LIVE] += 1
-    ext[e, START] = start
-    ext[e, END] = end
-    ext[e, REF] = ref
-    ext[e, LRU_NEXT] = NONE
-    ext[e, LRU_PREV] = NONE
-    ext[e, KEY] = key
-    ext[e, COPY_NEXT] = NONE
-    ext[e, LOWER] = NONE
-    return e
-
-
-@kernel(inline="always")
-def _free_extent(s, e):
-    s.ext[e, LRU_NEXT] = s.pool[EXT_FREE]
-    s.pool[EXT_FREE] = e
-    s.pool[EXT_LIVE] -= 1
-
-
-@kernel
-def _hold(s, i, e, start):
-    """Put extent `e`, down to block `start`, on top of request i's holds."""
-    pool = s.pool
-    hold = s.hold
-    h = pool[HOLD_FREE]
-    if h != NONE:
-        pool[HOLD_FREE] = hold[h, HOLD_NEXT]
-    else:
-        h = pool[HOLD_TOP]
-        pool[HOLD_TOP] = h + 1
-    pool[HOLD_LIVE] += 1
-    hold[h, HOLD_EXT] = e
-    hold[h, HOLD_START] = start
-    hold[h, HOLD_NEXT] = s.req[i, HOLDS]
-    s.req[i, HOLDS] = h
-
-
-# --- the LRU queue ------------------------------------------------------------------------------------------
-
-
-@kernel(inline="always")
-def _lru_append(s, r, e):
-    ext = s.ext
-    last = s.rep[r, LRU_LAST]
-    ext[e, LRU_PREV] = last
-    ext[e, LRU_NEXT] = NONE
-    if last == NONE:
-        s.rep[r, LRU_FIRST] = e
-    else:
-        ext[last, LRU_NEXT] = e
-    s.rep[r, LRU_LAST] = e
-    s.rep[r, FREE] += ext[e, END] - ext[e, START]
-
-
-@kernel(inline="always")
-def _lru_remove(s, r, e):
-    """Take an extent out of the queue; the first one's LRU_PREV is not kept, which spares a cache miss."""
-    ext = s.ext
-    after = ext[e, LRU_NEXT]
-    if s.rep[r, LRU_FIRST] == e:
-        s.rep[r, LRU_FIRST] = after
-        if after == NONE:
-            s.rep[r, LRU_LAST] = NONE
-    else:
-        before = ext[e, LRU_PREV]
-        ext[before, LRU_NEXT] = after
-        if after == NONE:
-            s.rep[r, LRU_LAST] = before
-        else:
-            ext[after, LRU_PREV] = before
-    s.rep[r, FREE] -= ext[e, END] - ext[e, START]
-
-
-# --- copies of a run ----------------------------------------------------------------------------------------
-
-
-@kernel
-def _add_copy(s, key, e):
-    """Append an extent to the copies of its key: registered last. Returns the first copy."""
-    ext = s.ext
-    table = s.table
-    slot = find_slot(table, key)
-    if table[slot, 0] == 0:
-        table[slot, 0] = key + 1
-        table[slot, 1] = e
-        s.pool[TABLE_USED] += 1
-        return e
-    first = table[slot, 1]
-    last = first
-    while ext[last, COPY_NEXT] != NONE:
-        last = ext[last, COPY_NEXT]
-    ext[last, COPY_NEXT] = e
-    return first
-
-
-@kernel
-def _remove_copy(s, e):
-    """Take an extent out of the copies of its key; returns the first copy left, or NONE."""
-    ext = s.ext
-    slot = find_slot(s.table, ext[e, KEY])
-    first = s.table[slot, 1]
-    following = ext[e, COPY_NEXT]
-    if first != e:
-        at = first
-        while ext[at, COPY_NEXT] != e:
-            at = ext[at, COPY_NEXT]
-        ext[at, COPY_NEXT] = following
-        return first
-    if following == NONE:
-        drop_slot(s.table, slot)
-        s.pool[TABLE_USED] -= 1
-    else:
-        s.table[slot, 1] = following
-    return following
-
-
-@kernel(inline="always")
-def _changed(s, key, first):
-    """Tell the router's index of a change to the copies of a key, listed from extent `first` on."""
-    told = s.cfg[NEWS] & NEWS_CACHES
-    live = s.cfg[TRACK] == TRACK_LIVE
-    if live:
-        note(s, key, coverage(s, first))
-    if told or (live and s.lost.shape[0] > 0):
-        run = key // s.cfg[REPLICAS]
-        if run < s.cfg[RUNS]:
-            r = key - run * s.cfg[REPLICAS]
-            if s.lost.shape[0] > 0:
-                s.lost[run, r] = 0
-            if told:
-                tell(s, max(s.rep[r, PS], s.pool[COME_PS]), CACHE, run, r, coverage(s, first))
-
-
-@kernel
-def _split(s, r, e, at):
-    """Split extent `e` at block `at`; returns the new extent with the lower blocks, `e` keeps the upper ones.
-
-    Whoever holds both finds the lower part by LOWER; in the LRU queue it follows `e`, being shallower.
-    """
-    ext = s.ext
-    lower = _new_extent(s, ext[e, KEY], ext[e, START], at, ext[e, REF])
-    ext[e, START] = at
-    ext[lower, LOWER] = ext[e, LOWER]
-    ext[e, LOWER] = lower
-    slot = find_slot(s.table, ext[e, KEY])  # into the list of copies just before `e`
-    before = s.table[slot, 1]
-    if before == e:
-        s.table[slot, 1] = lower
-    else:
-        while ext[before, COPY_NEXT] != e:
-            before = ext[before, COPY_NEXT]
-        ext[before, COPY_NEXT] = lower
-    ext[lower, COPY_NEXT] = e
-    if ext[e, REF] == 0:
-        after = ext[e, LRU_NEXT]
-        ext[lower, LRU_PREV] = e
-        ext[lower, LRU_NEXT] = after
-        ext[e, LRU_NEXT] = lower
-        if after == NONE:
-            s.rep[r, LRU_LAST] = lower
-        else:
-            ext[after, LRU_PREV] = lower
-    return lower
-
+from fastsim.cluster._table import get
 
 # --- what the scheduler asks for ----------------------------------------------------------------------------
 
@@ -294,17 +90,17 @@ def _evict(s, r, n):
             rep[r, EVICTED] += n
             # Of a run held in part, the masks do not tell how much.
             if was_whole or (key != NONE and s.cfg[NEWS] & NEWS_CACHES):
-                _changed(s, key, get(s.table, key, NONE))
+                changed(s, key, get(s.table, key, NONE))
             return
         rep[r, FREE] += size  # which removing it takes off again
-        _lru_remove(s, r, e)
+        lru_remove(s, r, e)
         rep[r, EVICTED] += size
         if size > n:
             rep[r, BLANK] += size - n
         n -= size
         if key != NONE:
-            _changed(s, key, _remove_copy(s, e))
-        _free_extent(s, e)
+            changed(s, key, remove_copy(s, e))
+        free_extent(s, e)
 
 
 @kernel
@@ -401,13 +197,13 @@ def hold_hits(s, r, i, pieces):
         start = hits[k, 1]
         end = hits[k, 2]
         if ext[e, START] < start:
-            _split(s, r, e, start)
+            split(s, r, e, start)
         if end < ext[e, END]:
-            e = _split(s, r, e, end)  # pieces further up lie in the part that keeps its number
+            e = split(s, r, e, end)  # pieces further up lie in the part that keeps its number
         if ext[e, REF] == 0:
-            _lru_remove(s, r, e)
+            lru_remove(s, r, e)
         ext[e, REF] += 1
-        _hold(s, i, e, start)
+        hold(s, i, e, start)
 
 
 @kernel
@@ -449,11 +245,11 @@ def register(s, r, i, begin, end):
             ext[e, END] = high
             first = get(s.table, key, NONE)
         else:
-            e = _new_extent(s, key, low, high, 1)
-            first = _add_copy(s, key, e)
-            _hold(s, i, e, low)
+            e = new_extent(s, key, low, high, 1)
+            first = add_copy(s, key, e)
+            hold(s, i, e, low)
             req[i, OPEN] = e
-        _changed(s, key, first)
+        changed(s, key, first)
         begin = base + high
         if high == s.run_len[run]:
             req[i, CURSOR] += 1
@@ -473,9 +269,9 @@ def _register_whole(s, r, i, end):
             return
         key = run * s.cfg[REPLICAS] + r
         if get(s.table, key, NONE) == NONE:
-            e = _new_extent(s, key, 0, length, 1)
-            _changed(s, key, _add_copy(s, key, e))
-            _hold(s, i, e, 0)
+            e = new_extent(s, key, 0, length, 1)
+            changed(s, key, add_copy(s, key, e))
+            hold(s, i, e, 0)
         req[i, CURSOR] += 1
         req[i, CURSOR_BLK] += length
 
@@ -503,9 +299,9 @@ def install(s, r, i, blocks):
                 s.rep[r, BLANK] += size
                 s.rep[r, FREE] += size
                 return
-            e = _new_extent(s, key, have, length, 0)
-            _changed(s, key, _add_copy(s, key, e))
-            _lru_append(s, r, e)
+            e = new_extent(s, key, have, length, 0)
+            changed(s, key, add_copy(s, key, e))
+            lru_append(s, r, e)
         depth += length
         path += 1
 
@@ -524,10 +320,10 @@ def add_own_extent(s, r, i, begin, end, keep_for_request):
         s.rep[r, FREE] += end - begin
         return
     shared = s.req[i, SHARED]
-    e = _new_extent(s, key, begin - shared, end - shared, 0)
+    e = new_extent(s, key, begin - shared, end - shared, 0)
     if key != NONE:
-        _add_copy(s, key, e)
-    _lru_append(s, r, e)
+        add_copy(s, key, e)
+    lru_append(s, r, e)
 
 
 @kernel
@@ -545,7 +341,7 @@ def drop_holds(s, r, i):
             lower = ext[e, LOWER]
             last = ext[e, START] == hold[h, HOLD_START]
             if ext[e, REF] == 0:
-                _lru_append(s, r, e)
+                lru_append(s, r, e)
             if last:
                 break
             e = lower
@@ -556,20 +352,3 @@ def drop_holds(s, r, i):
         h = following
     s.req[i, HOLDS] = NONE
     return blocks
-
-
-@kernel
-def list_copies(s, out):
-    """Write (run, first block, end) of every extent that can be looked up into `out`; returns how many."""
-    ext = s.ext
-    count = 0
-    for slot in range(s.table.shape[0]):
-        if s.table[slot, 0] != 0:
-            e = s.table[slot, 1]
-            while e != NONE:
-                out[count, 0] = ext[e, KEY] // s.cfg[REPLICAS]
-                out[count, 1] = ext[e, START]
-                out[count, 2] = ext[e, END]
-                count += 1
-                e = ext[e, COPY_NEXT]
-    return count

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster import engine
+from fastsim.cluster._extents import check_pools
 from fastsim.cluster._faults import restart, tell_of_loss
-from fastsim.cluster._kv import check_pools
 from fastsim.cluster._look import read_news, refresh
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._news import has_room, tell_gauges

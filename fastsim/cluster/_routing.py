@@ -6,7 +6,8 @@ import math
 
 from fastsim._jit import kernel
 from fastsim.cluster import engine
-from fastsim.cluster._kv import check_pools, install
+from fastsim.cluster._extents import check_pools
+from fastsim.cluster._kv import install
 from fastsim.cluster._look import catch_up, count_sent, look
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._news import has_room, tell_gauges, tell_of_request

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster import _state as st
-from fastsim.cluster._kv import list_copies
+from fastsim.cluster._extents import list_copies
 from fastsim.stats.intervals import quantile
 from fastsim.stats.stability import backlog_score, point_is_stable
 
