@@ -94,7 +94,10 @@ def _some_value(rng: random.Random, field: Any, span_s: float) -> Any:
 def tiny_pools() -> Iterator[list[str]]:
     """Let all that grows start with next to nothing; yields what has grown."""
     grown: list[str] = []
-    pools, trees = simulate.grown, simulate.views_with_larger_trees
+    pools, trees, sizes = simulate.grown, simulate.views_with_larger_trees, simulate.sizes
+
+    def tiny_sizes(prompts: Any, cluster: Any) -> dict[str, int]:
+        return sizes(prompts, cluster) | {"ext": 1, "hold": 1, "table": 16}
 
     def noting_pools(state: Any) -> Any:
         grown.append(_workspace._POOLS[int(state.pool[FAULT])])
@@ -105,7 +108,7 @@ def tiny_pools() -> Iterator[list[str]]:
         return trees(views)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_workspace, "_FIRST_ROWS", 1)
+        patch.setattr(simulate, "sizes", tiny_sizes)
         patch.setattr(_workspace, "_FIRST_NEWS", 1)
         patch.setattr(knowledge, "_FIRST_ENTRIES", 1)
         patch.setattr(simulate, "grown", noting_pools)
