@@ -64,6 +64,22 @@ def draw(seed: int, values: Mapping[str, list]) -> dict[str, Any]:
     return {name: rng.choice(choice) for name, choice in values.items()}
 
 
+def by_hand(*symbols: list[int], symbol_tok: int = 10, session: list[int] | None = None) -> Workload:
+    """Requests whose prompts are the symbols given, each of so many tokens."""
+    n = len(symbols)
+    flat = [symbol for row in symbols for symbol in row]
+    return Workload(
+        name="by hand",
+        arrival_s=np.arange(n) * 1.0,
+        prompt_tok=np.array([symbol_tok * len(row) for row in symbols]),
+        output_tok=np.ones(n, np.int64),
+        symbol_ptr=np.concatenate(([0], np.cumsum([len(row) for row in symbols]))),
+        symbols=np.array(flat),
+        symbol_tok=np.full(max(flat) + 1, symbol_tok),
+        session=np.array(session or [-1] * n),
+    )
+
+
 # --- random scenes ------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,7 @@ import pytest
 from fastsim import Cluster, simulate
 from fastsim.cluster.routers import get
 from fastsim.cluster.routers.sort import sort
-from fastsim.workloads import Workload
-from tests.router_replay import Replay, choices, disagreements, draw, make_scene
+from tests.router_replay import Replay, by_hand, choices, disagreements, draw, make_scene
 
 small = pytest.mark.small
 
@@ -74,22 +73,6 @@ def test_replays_are_such_that_evictions_matter(router):
 # --- by hand ------------------------------------------------------------------------------------------------
 
 
-def prompts(*symbols: list[int], symbol_tok: int = 10, session: list[int] | None = None) -> Workload:
-    """Prompts of symbols of ten tokens each, unless said otherwise."""
-    n = len(symbols)
-    flat = [s for row in symbols for s in row]
-    return Workload(
-        name="by hand",
-        arrival_s=np.arange(n) * 1.0,
-        prompt_tok=np.array([symbol_tok * len(row) for row in symbols]),
-        output_tok=np.ones(n, np.int64),
-        symbol_ptr=np.concatenate(([0], np.cumsum([len(row) for row in symbols]))),
-        symbols=np.array(flat),
-        symbol_tok=np.full(max(flat) + 1, symbol_tok),
-        session=np.array(session or [-1] * n),
-    )
-
-
 @small
 def test_defaults_are_those_of_the_release():
     release = {
@@ -120,7 +103,7 @@ def test_defaults_are_those_of_the_release():
 )
 def test_both_thresholds_are_strict(loads, balanced):
     """Above 64 apart, and above 1.5 times: then the least loaded worker, else the one with the match."""
-    replay = Replay(prompts([0, 1], [0, 1]), 2, "sglang_cache_aware_lowest_load", {})
+    replay = Replay(by_hand([0, 1], [0, 1]), 2, "sglang_cache_aware_lowest_load", {})
     assert replay.decide(0) == 0
     replay.change(0, loads[0])
     replay.change(1, loads[1])
@@ -132,7 +115,7 @@ def test_a_match_must_be_above_the_threshold():
     """3 of 10 symbols are no match above 0.3; 4 of 10 are."""
     for same, expected in ((3, 1), (4, 0)):
         other = [*range(same), *range(20, 30 - same)]
-        replay = Replay(prompts(list(range(10)), other), 2, "sglang_cache_aware_lowest_load", {})
+        replay = Replay(by_hand(list(range(10)), other), 2, "sglang_cache_aware_lowest_load", {})
         assert replay.decide(0) == 0
         replay.change(0, 1)
         assert replay.decide(1) == expected
@@ -140,7 +123,7 @@ def test_a_match_must_be_above_the_threshold():
 
 @small
 def test_the_first_to_be_sent_a_prefix_gets_it_however_loaded():
-    workload = prompts([0, 1], [0, 1], [0, 1])
+    workload = by_hand([0, 1], [0, 1], [0, 1])
     replay = Replay(workload, 2, "sglang_cache_aware_lowest_load", {})
     replay.change(1, 1)
     assert replay.decide(0) == 0
@@ -153,7 +136,7 @@ def test_the_first_to_be_sent_a_prefix_gets_it_however_loaded():
 @small
 def test_what_changed_in_december_2025():
     """sglang issue 14532: with the smallest tree, a loaded worker got all new prompts as well."""
-    workload = prompts(list(range(10)), list(range(10, 20)), [20], [21])
+    workload = by_hand(list(range(10)), list(range(10, 20)), [20], [21])
     for router, expected in (("smallest_tree", 1), ("lowest_load", 0)):
         replay = Replay(workload, 2, f"sglang_cache_aware_{router}", {})
         assert replay.decide(0) == 0  # worker 0 gets a long prompt and finishes it
@@ -164,7 +147,7 @@ def test_what_changed_in_december_2025():
 @small
 def test_load_that_is_never_counted_sends_everything_to_the_first_worker():
     """sglang issue 15473: one of the router's paths did not count what it sent."""
-    workload = prompts(*([k] for k in range(20)))
+    workload = by_hand(*([k] for k in range(20)))
     for counted in (False, True):
         replay = Replay(workload, 2, "sglang_cache_aware_lowest_load", {})
         chosen = []
@@ -176,7 +159,7 @@ def test_load_that_is_never_counted_sends_everything_to_the_first_worker():
 
 @small
 def test_processed_counts_break_ties_of_load():
-    workload = prompts(*([k] for k in range(6)))
+    workload = by_hand(*([k] for k in range(6)))
     for router, expected in (("lowest_load", [0] * 6), ("processed", [0, 1, 2, 0, 1, 2])):
         replay = Replay(workload, 3, f"sglang_cache_aware_{router}", {})
         assert [replay.decide(request) for request in range(6)] == expected
@@ -186,7 +169,7 @@ def test_processed_counts_break_ties_of_load():
 def test_prefixes_go_where_their_hash_says_at_every_router():
     """However many routers there are: all find the same worker, if its load does not matter."""
     rng = np.random.default_rng(0)
-    workload = prompts(*([int(rng.integers(8)), 8 + k] for k in range(200)), symbol_tok=300)
+    workload = by_hand(*([int(rng.integers(8)), 8 + k] for k in range(200)), symbol_tok=300)
     result = simulate(workload, Cluster(4), "sglang_prefix_hash", {"load_factor": 1e6}, routers=5)
     first = workload.symbols[::2]
     homes = [set(result.columns["replica"][first == k].tolist()) for k in range(8)]
@@ -198,7 +181,7 @@ def test_prefixes_go_where_their_hash_says_at_every_router():
 def test_the_cut_points_of_a_window():
     """5, 10, 15, 20, 24 and 26 characters, 100 in all, for three workers: up to 20, up to 26, and longer."""
     lengths = [5, 10, 15, 20, 24, 26, 20, 21, 26, 27]
-    workload = prompts(*(list(range(k)) for k in lengths), symbol_tok=1)
+    workload = by_hand(*(list(range(k)) for k in lengths), symbol_tok=1)
     params = {"balance_abs_threshold": 1e9, "chars_per_tok": 1.0, "adjust_interval_s": 3.0}
     replay = Replay(workload, 3, "sglang_bucket", params)
     assert [replay.decide(request) for request in range(6)] == [0] * 6  # the first range ends at 1,364
@@ -207,7 +190,7 @@ def test_the_cut_points_of_a_window():
 
 @small
 def test_a_session_stays_until_it_is_idle_for_too_long():
-    workload = prompts(*([k] for k in range(5)), session=[2] * 5)
+    workload = by_hand(*([k] for k in range(5)), session=[2] * 5)
     replay = Replay(workload, 2, "sglang_manual", {"assignment": "min_load", "idle_s": 100.0})
     replay.change(1, 1)
     assert replay.decide(0, 0) == 0
@@ -219,7 +202,7 @@ def test_a_session_stays_until_it_is_idle_for_too_long():
 
 @small
 def test_time_to_drain_counts_queue_sent_and_memory():
-    replay = Replay(prompts([0], [1], [2], symbol_tok=2000), 2, "sglang_least_load", {})
+    replay = Replay(by_hand([0], [1], [2], symbol_tok=2000), 2, "sglang_least_load", {})
     replay.view.waiting[:] = 1, 0  # 1,024 tokens of queue: 0.512 s
     assert replay.decide(0) == 1  # which then has 2,000 tokens: 1 s
     assert replay.decide(1) == 0
