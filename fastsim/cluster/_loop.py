@@ -28,11 +28,13 @@ from fastsim.cluster._state import (
     ARRIVAL,
     BAD_ROUTE,
     BITS,
+    COMING,
     DELAY_PS,
     DELAYED,
     DONE,
     EVENTS,
     FAULT,
+    FINISHED,
     FULL_NEWS,
     HELD_FOREVER,
     JOIN,
@@ -66,6 +68,7 @@ from fastsim.cluster._state import (
     RUNS,
     SERVING,
     TOLD,
+    UNTIL_PS,
     WAKE_PS,
 )
 from fastsim.cluster.routers.view import (
@@ -187,22 +190,22 @@ def _pass_events(s, views, heard, limit):
 
 @kernel(signature="int64(State, int64[::1], Route, Heard)")
 def run(s, views, route, heard):
-    """Simulate until the last request is done or a fault stops the run; returns the fault.
+    """Simulate until the last request is done, `UNTIL_PS` or a fault stops the run; returns the fault.
 
     What stopped for want of room can go on, from the same state with larger pools.
     """
-    n = s.req.shape[0]
     pool = s.pool
     while pool[FAULT] == NO_FAULT:
         if pool[RETRY_PS] != NONE:
             try_held(s, views, route)
             continue
         i = pool[NEXT_REQUEST]
-        arrival = s.req[i, ARRIVAL] if i < n else _FAR
+        arrival = s.req[i, ARRIVAL] if i < pool[COMING] else _FAR
         come = s.req[pool[ON_WAY], DONE] if pool[ON_WAY] != NONE else _FAR
         outage = s.outage[pool[NEXT_OUTAGE], OUTAGE_PS] if pool[NEXT_OUTAGE] < s.outage.shape[0] else _FAR
-        outside = min(arrival, come)  # the next thing that is no replica's event
-        if outside < _FAR or _unfinished(s):
+        to_come = min(min(arrival, come), pool[UNTIL_PS])
+        outside = to_come  # the next thing that is no replica's event
+        if to_come < _FAR or _unfinished(s):
             outside = min(outside, outage)
         limit = min(outside, _next_report(s)) if pool[N_HELD] > 0 else outside
         if limit == _FAR and pool[N_HELD] == 0:
@@ -220,7 +223,7 @@ def run(s, views, route, heard):
                 pool[FAULT] = HELD_FOREVER
             break
         if outage == limit:
-            if min(arrival, come) == _FAR and not _unfinished(s):
+            if to_come == _FAR and not _unfinished(s):
                 continue
             _befall(s, views, heard, limit)
             continue
@@ -238,7 +241,41 @@ def run(s, views, route, heard):
             deliver(s, limit)
         elif arrival == limit:
             take(s, views, route, i, limit)
+        elif limit == pool[UNTIL_PS]:
+            break
     return pool[FAULT]
+
+
+@kernel(signature="int64(State)")
+def next_ps(s):
+    """Instant until which a run must go for the next thing to happen; a start at t has happened by t + 1."""
+    pool = s.pool
+    key = s.key[s.tree[1]]
+    ps = (key + 1) >> 1 if key < NEVER else _FAR
+    if pool[ON_WAY] != NONE:
+        ps = min(ps, s.req[pool[ON_WAY], DONE])
+    if pool[N_HELD] > 0:
+        ps = min(ps, _next_report(s))
+    if _unfinished(s) and pool[NEXT_OUTAGE] < s.outage.shape[0]:
+        ps = min(ps, s.outage[pool[NEXT_OUTAGE], OUTAGE_PS])
+    return ps
+
+
+@kernel(signature="int64(State, int64)")
+def run_to_finish(s, limit):
+    """Handle replicas' events up to `limit`, no router being concerned, until one ends a request.
+
+    The ends of steps at `limit` count, starts do not. Returns the fault.
+    """
+    r = s.tree[1]
+    while s.key[r] <= 2 * limit and s.pool[FAULT] == NO_FAULT:
+        before = s.rep[r, FINISHED]
+        _pass_event(s, r, s.key[r] >> 1)
+        replay(s, r)
+        if s.rep[r, FINISHED] > before:
+            break
+        r = s.tree[1]
+    return s.pool[FAULT]
 
 
 # --- routers that look at nothing ---------------------------------------------------------------------------

@@ -126,7 +126,9 @@ HELD_AGAIN = 20  # the last of them that was asked for again and is held all the
 WAKE_PS = 21  # instant of the refresh at which they are asked for again even without a report
 NEWS_DUE = 22  # reports written before the last refresh
 COME_PS = 23  # instant at which blocks came to a replica last
-N_POOL = 24
+UNTIL_PS = 24  # instant up to which a run goes: step ends at it count, starts do not
+COMING = 25  # requests from here on do not come
+N_POOL = 26
 NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS = 0, 1, 2, 3, 4
 BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER, JOINED = 5, 6, 7, 8, 9
 

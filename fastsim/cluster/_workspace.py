@@ -130,7 +130,7 @@ def new_state(
         hold=np.empty((pool["hold"], 3), np.int64),
         table=_aligned(pool["table"], 2),
         hits=np.empty((pool["hits"], 3), np.int64),
-        pool=_pools(),
+        pool=_pools(n),
         mask=np.zeros((runs if track not in (st.TRACK_OFF, st.TRACK_TREE) else 0, 2 * words), np.int64),
         lazy=np.zeros(words, np.int64),
         seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
@@ -172,13 +172,14 @@ def _levels(replicas: int, words: int) -> np.ndarray:
     return level
 
 
-def _pools() -> np.ndarray:
+def _pools(requests: int) -> np.ndarray:
     pool = np.zeros(st.N_POOL, np.int64)
     pool[[st.EXT_FREE, st.HOLD_FREE]] = st.NONE
     pool[[st.HELD_FIRST, st.HELD_LAST, st.ON_WAY, st.RETRY_PS]] = st.NONE
     pool[st.HELD_AGAIN] = st.NONE
-    pool[st.WAKE_PS] = st.NEVER
+    pool[[st.WAKE_PS, st.UNTIL_PS]] = st.NEVER
     pool[st.REFRESHED] = -1
+    pool[st.COMING] = requests
     return pool
 
 

@@ -159,6 +159,41 @@ def simulate(
     InputError
         Before anything runs, if a name is unknown, a value out of range or a request can never fit.
     """
+    if not 0.0 <= warmup_s < np.inf:
+        raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
+    policy, state, views = begun(
+        workload,
+        cluster,
+        router,
+        router_params,
+        view=view,
+        routers=routers,
+        caches=caches,
+        counted_from=counted_from,
+        seed=seed,
+        replicate=replicate,
+        record=record,
+        most_load=most_load,
+    )
+    return result_of(workload, _served(state, views, policy), warmup_s)
+
+
+def begun(
+    workload: Workload,
+    cluster: Cluster,
+    router: str,
+    router_params: Mapping[str, Any] | None,
+    *,
+    view: str,
+    routers: int,
+    caches: str,
+    counted_from: str,
+    seed: int,
+    replicate: int,
+    record: bool = False,
+    most_load: ArrayLike | None = None,
+) -> tuple[Router, Any, list[Any]]:
+    """Check what `simulate` is asked, and make the state and the views at time 0."""
     for value, kind, made in (
         (workload, Workload, "workloads.load or make"),
         (cluster, Cluster, "Cluster(...)"),
@@ -175,8 +210,6 @@ def simulate(
         policy = replace(policy, blind=False)
     params = policy.spec(router_params)
     knowledge = settle(policy, params, view, routers, caches, counted_from)
-    if not 0.0 <= warmup_s < np.inf:
-        raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
     prompts = compiled(workload, cluster)
     owner = owners(len(workload), routers, seed, replicate)
     state = new_state(
@@ -190,8 +223,7 @@ def simulate(
         record=record,
         most_load=limits,
     )
-    views = new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
-    return _result(workload, _served(state, views, policy), warmup_s)
+    return policy, state, new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
 
 
 def _served(state: Any, views: list[Any], policy: Router) -> Any:
@@ -211,23 +243,28 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
             fault = int(run_apart(state, order))
         if fault == st.NO_FAULT:
             return state
-        if fault == st.BAD_ROUTE:
-            last = len(state.load) - 1
-            raise InputError(
-                f"router {policy.name!r} chose no replica; it must return a whole number from 0 to {last}"
-            )
-        if fault == st.HELD_FOREVER:
-            raise InputError(
-                f"router {policy.name!r} holds requests back for ever: no replica has anything left to do"
-            )
-        if fault == st.JOINED:
-            views = views_with_joined(views, state)
-            state.pool[st.FAULT] = st.NO_FAULT
-        elif fault == st.FULL_TREE:
-            views = views_with_larger_trees(views)
-            state.pool[st.FAULT] = st.NO_FAULT
-        else:
-            state = grown(state)
+        state, views = repaired(fault, state, views, policy)
+
+
+def repaired(fault: int, state: Any, views: list[Any], policy: Router) -> tuple[Any, list[Any]]:
+    """State and views with which a run can go on after a fault; an InputError if it cannot."""
+    if fault == st.BAD_ROUTE:
+        last = len(state.load) - 1
+        raise InputError(
+            f"router {policy.name!r} chose no replica; it must return a whole number from 0 to {last}"
+        )
+    if fault == st.HELD_FOREVER:
+        raise InputError(
+            f"router {policy.name!r} holds requests back for ever: no replica has anything left to do"
+        )
+    if fault == st.JOINED:
+        views = views_with_joined(views, state)
+    elif fault == st.FULL_TREE:
+        views = views_with_larger_trees(views)
+    else:
+        return grown(state), views
+    state.pool[st.FAULT] = st.NO_FAULT
+    return state, views
 
 
 def _limits(most_load: ArrayLike | None, requests: int) -> np.ndarray | None:
@@ -260,7 +297,8 @@ def compiled(workload: Workload, cluster: Cluster) -> Prompts:
     return kept[key]
 
 
-def _result(workload: Workload, state: Any, warmup_s: float) -> Result:
+def result_of(workload: Workload, state: Any, warmup_s: float) -> Result:
+    """What a state at its end says."""
     req, rep = state.req, state.rep
     served = req[:, st.REPLICA] >= 0
     columns = {

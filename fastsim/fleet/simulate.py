@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.simulate import Result as ClusterResult
 from fastsim.cluster.simulate import simulate as serve_cluster
+from fastsim.cluster.stepwise import Stepwise
 from fastsim.errors import InputError, nearest
 from fastsim.fleet.plan import Plan
-from fastsim.fleet.play import Trace, play
+from fastsim.fleet.play import play
 from fastsim.fleet.summary import summarise
+from fastsim.fleet.trace import Trace
 from fastsim.selection.tables import Floats, Ints
 from fastsim.workloads import Workload
 
@@ -102,8 +104,6 @@ class Result:
     clusters : dict of str to fastsim.cluster.simulate.Result
         Of the models that were called.
     served : dict of str to Served
-    rounds : int
-        Most simulations of one cluster until nothing changed, see `fastsim.fleet.play`.
     warmup_s : float
         Questions that arrive before this instant are left out of the summary.
     """
@@ -113,7 +113,6 @@ class Result:
     trace: Trace
     clusters: dict[str, ClusterResult]
     served: dict[str, Served]
-    rounds: int
     warmup_s: float
 
     def __repr__(self) -> str:
@@ -206,9 +205,29 @@ def simulate(
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
 
-    def serve(model: int, workload: Workload, question: Ints, stage: Ints) -> ClusterResult:
-        what = fleet[plan.models[model]]
-        return serve_cluster(
+    trace, results = play(plan, arrival, _Clusters(plan, fleet, seed, replicate))
+    clusters = {plan.models[model]: results[model] for model in sorted(results)}
+    return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, warmup_s)
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """What `play` asks for: each model's cluster with its router, seed and limits."""
+
+    plan: Plan
+    fleet: Mapping[str, Served]
+    seed: int
+    replicate: int
+
+    def serve(self, model: int, workload: Workload, question: Ints, stage: Ints) -> ClusterResult:
+        return self._made_by(serve_cluster, model, workload, question, stage)
+
+    def begin(self, model: int, workload: Workload, question: Ints, stage: Ints) -> Stepwise:
+        return self._made_by(Stepwise, model, workload, question, stage)
+
+    def _made_by(self, make: Any, model: int, workload: Workload, question: Ints, stage: Ints) -> Any:
+        what = self.fleet[self.plan.models[model]]
+        return make(
             workload,
             what.cluster,
             what.router,
@@ -217,14 +236,10 @@ def simulate(
             routers=what.routers,
             caches=what.caches,
             counted_from=what.counted_from,
-            most_load=what.limits(plan, question, stage) if what.reacts else None,
-            seed=seed_of(seed, model),
-            replicate=replicate,
+            most_load=what.limits(self.plan, question, stage) if what.reacts else None,
+            seed=seed_of(self.seed, model),
+            replicate=self.replicate,
         )
-
-    trace, results, rounds = play(plan, arrival, serve)
-    clusters = {plan.models[model]: results[model] for model in sorted(results)}
-    return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, rounds, warmup_s)
 
 
 def _arrivals(arrival_s: ArrayLike, plan: Plan) -> Floats:

@@ -1,8 +1,8 @@
 """A fleet on one clock, in plain Python: all clusters side by side, every call sent on when it is due.
 
-The package simulates cluster after cluster, or again and again until nothing changes; here nothing is
-taken apart. At one instant (an integer picosecond) all step ends of all clusters come first, then the calls
-that are due, by question and stage, then step starts.
+The package simulates cluster after cluster where it can; here nothing is taken apart. At one instant (an
+integer picosecond) all step ends of all clusters come first, then the calls that are due, by question and
+stage, then step starts.
 """
 
 from __future__ import annotations
