@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastsim import Cluster, simulate
-from fastsim.cluster.prefix import compile_prompts, tree_prompts
+from fastsim.cluster.prefix import compile_prompts, parts_of_runs, tree_prompts
 from fastsim.cluster.routers._preble_times import A6000, A6000_INTERPOLATED, CLUSTER, prefill_ps, regression_s
 from fastsim.cluster.step_time import StepTime
 from fastsim.workloads import make
@@ -253,19 +253,26 @@ def test_evictions_reach_the_tree_as_late_as_the_view_is():
 
 
 @small
-def test_the_trees_runs_are_those_that_reports_name():
-    """Also where later prompts contain earlier answers; runs of answers alone are no part of a prompt."""
-    for kind in ("agentic", "group_sampling", "embodied_agent"):
-        workload = make(kind, requests=200)
-        prompt = compile_prompts(workload, 16)
-        ptr, path, run_blk, _ = tree_prompts(workload, 16, answers=True)
-        np.testing.assert_array_equal(run_blk, prompt.run_blk)
-        for i in range(len(workload)):
-            mine = path[ptr[i] : ptr[i + 1]]
-            theirs = prompt.path[prompt.path_ptr[i] :][: len(mine)]
-            np.testing.assert_array_equal(mine, theirs)
-            begin_blk = run_blk[mine[:-1]].sum()
-            assert len(mine) == 0 or begin_blk < workload.prompt_tok[i] // 16
+@pytest.mark.parametrize("kind", ["agentic", "group_sampling", "embodied_agent", "long_documents"])
+def test_a_report_names_the_runs_of_the_tree_that_lie_in_the_engines(kind):
+    """Also where later prompts contain earlier answers: block by block, as the two have every prompt."""
+    workload = make(kind, requests=200)
+    engine = compile_prompts(workload, 16)
+    ptr, path, run_blk, _ = tree_prompts(workload, 16)
+    part_ptr, part = parts_of_runs(workload, 16, ptr, path, run_blk)
+    assert len(part_ptr) == len(engine.run_blk) + 1
+    there = {}  # engine's run and block -> run of the tree
+    for run in range(len(engine.run_blk)):
+        for node, begin, end in part[part_ptr[run] : part_ptr[run + 1]].tolist():
+            assert 0 <= begin < end <= engine.run_blk[run]
+            there.update({(run, k): node for k in range(begin, end)})
+    for i in range(len(workload)):
+        runs = engine.path[engine.path_ptr[i] : engine.path_ptr[i + 1]].tolist()
+        nodes = path[ptr[i] : ptr[i + 1]]
+        blocks = [(run, k) for run in runs for k in range(engine.run_blk[run])]
+        expected = np.repeat(nodes, run_blk[nodes]).tolist()
+        assert [there[block] for block in blocks[: len(expected)]] == expected
+    assert (np.bincount(part[:, 0], part[:, 2] - part[:, 1]) == run_blk).all()
 
 
 # --- the twin -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster import _state as st
-from fastsim.cluster.prefix import tree_prompts, truncated
+from fastsim.cluster.prefix import parts_of_runs, tree_prompts, truncated
 from fastsim.cluster.routers import tree as tr
 from fastsim.cluster.routers.registry import Size, Tree
 from fastsim.cluster.routers.view import FIELDS, N_PROMPT, N_ROUTERS, ROUTER, View
@@ -185,7 +185,9 @@ def new_views(
     """Make the view of every router at time 0."""
     n, replicas = len(workload), len(state.load)
     tree = _tree(policy, params, workload, cluster, knowledge)
-    size = Size(replicas, n, len(tree["run_blk"]), len(tree["path"]), cluster.kv_blocks)
+    size = Size(
+        replicas, n, len(tree["run_blk"]), len(tree["path"]), len(tree["part_ptr"]) - 1, cluster.kv_blocks
+    )
     private = knowledge.loads != st.LIVE or knowledge.at_first_token
     shared = {
         "load": state.load.copy() if private else state.load,
@@ -275,6 +277,7 @@ def _tree(
         path = {"path_ptr": _NOTHING, "path": _NOTHING, "run_blk": _NOTHING, "tail_blk": _NOTHING}
         return {
             **path,
+            **_NO_PARTS,
             "tree": settings,
             "holds": np.zeros((0, words), np.int64),
             "marks": np.zeros((0, words), np.int64),
@@ -301,6 +304,7 @@ def _tree(
         "path": path,
         "run_blk": run_blk,
         "tail_blk": tail,
+        **(_parts(workload, ptr, path, run_blk, block, segments) if made.reported else _NO_PARTS),
         "tree": settings,
         "holds": np.zeros((len(run_blk), words), np.int64),
         "marks": np.zeros((len(run_blk) if made.marks else 0, words), np.int64),
@@ -314,16 +318,26 @@ def _tree(
 def _tree_prompts(workload: Workload, made: Tree, block: int, segments: bool) -> tuple[np.ndarray, ...]:
     """The workload's prompts as a tree has them, compiled once and kept with the workload."""
     kept = workload.__dict__.setdefault("_tree_prompts", {})
-    key = (block, segments, made.partial, made.engine_runs, made.most_blk)
+    key = (block, segments, made.partial, made.most_blk)
     if key not in kept:
-        found = tree_prompts(
-            workload, block, segments=segments, partial=made.partial, answers=made.engine_runs
-        )
+        found = tree_prompts(workload, block, segments=segments, partial=made.partial)
         kept[key] = truncated(*found, made.most_blk) if made.most_blk else found
     return kept[key]
 
 
+def _parts(
+    workload: Workload, ptr: np.ndarray, path: np.ndarray, run_blk: np.ndarray, block: int, segments: bool
+) -> dict[str, np.ndarray]:
+    """Where the runs of whole prompts lie in the engine's, kept with the workload, too."""
+    kept = workload.__dict__.setdefault("_parts_of_runs", {})
+    if (block, segments) not in kept:
+        kept[block, segments] = parts_of_runs(workload, block, ptr, path, run_blk, segments=segments)
+    part_ptr, part = kept[block, segments]
+    return {"part_ptr": part_ptr, "part": part}
+
+
 _NOTHING = np.zeros(0, np.int64)
+_NO_PARTS = {"part_ptr": np.zeros(1, np.int64), "part": np.zeros((0, 3), np.int64)}
 _CHANGING = ("tree", "holds", "marks", "node", "entry", "where", "list")
 
 

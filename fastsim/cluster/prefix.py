@@ -143,7 +143,6 @@ def tree_prompts(
     *,
     segments: bool = False,
     partial: bool = False,
-    answers: bool = False,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The prompts as a router's tree has them: every prompt ends with a run.
 
@@ -154,27 +153,59 @@ def tree_prompts(
         As for `compile_prompts`.
     partial : bool, optional
         Count a prompt's last, incomplete block.
-    answers : bool, optional
-        Number the runs as `compile_prompts` does for the engine. The run in which a prompt ends may then go
-        on with its answer; runs of the answer alone are left out.
 
     Returns
     -------
     path_ptr, path, run_blk, tail_blk : int64[n + 1], int64[m], int64[runs], int64[n]
         As in `Prompts`, and the blocks of each prompt after its runs.
     """
-    made = compile_prompts(workload, block_tok, segments=segments, answers=answers)
+    made = compile_prompts(workload, block_tok, segments=segments, answers=False)
     ptr, path = made.path_ptr, made.path
     blocks = -(-workload.prompt_tok // block_tok) if partial else workload.prompt_tok // block_tok
     on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[path])))
-    if answers:
-        lengths = np.diff(ptr)
-        inside = on_path[:-1] - np.repeat(on_path[ptr[:-1]], lengths) < np.repeat(blocks, lengths)
-        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(inside, dtype=np.int64)))[ptr]
-        path = path[inside]
-        on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(made.run_blk[path])))
     tail = np.maximum(blocks - (on_path[ptr[1:]] - on_path[ptr[:-1]]), 0)
     return ptr, path, made.run_blk, tail
+
+
+def parts_of_runs(
+    workload: Workload, block_tok: int, ptr: Ints, path: Ints, run_blk: Ints, *, segments: bool = False
+) -> tuple[Ints, Ints]:
+    """Where the runs of `tree_prompts` lie in those of the engine, by which caches are reported.
+
+    The engine's runs take answers into account: one may go on with an answer where a prompt ends, and begin
+    anew where an answer does. So either kind of run may lie in several of the other.
+
+    Returns
+    -------
+    part_ptr, part : int64[engine runs + 1], int64[k, 3]
+        Rows of each of the engine's runs: a run of the tree, and from and up to which block of the engine's
+        run it lies there.
+    """
+    engine = compile_prompts(workload, block_tok, segments=segments)
+    request, start = _starts(ptr, run_blk[path])
+    far = 1 + max(start.max(initial=0) + run_blk.max(initial=0), int(engine.run_blk[engine.path].sum()))
+    its_request, its_start = _starts(engine.path_ptr, engine.run_blk[engine.path])
+    runs, first = np.unique(path, return_index=True)  # a run lies alike in all prompts that have it
+    begin = request[first] * far + start[first]
+    its_begin = its_request * far + its_start
+    low = np.searchsorted(its_begin, begin, side="right") - 1
+    count = np.searchsorted(its_begin, begin + run_blk[runs]) - low
+    place = np.repeat(low - (np.cumsum(count) - count), count) + np.arange(count.sum())
+    run, begin = np.repeat(runs, count), np.repeat(begin, count)
+    its_run = engine.path[place]
+    offset = begin - its_begin[place]
+    end = np.minimum(offset + run_blk[run], engine.run_blk[its_run])
+    part = np.stack((run, np.maximum(offset, 0), end), axis=1)
+    order = np.lexsort((part[:, 1], its_run))
+    part_ptr = np.searchsorted(its_run[order], np.arange(len(engine.run_blk) + 1)).astype(np.int64)
+    return part_ptr, part[order].astype(np.int64)
+
+
+def _starts(ptr: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """For each entry of the lists of several requests: its request, and the sum of those before it there."""
+    request = np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr))
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    return request, before[:-1] - before[ptr[:-1]][request]
 
 
 def truncated(ptr: Ints, path: Ints, run_blk: Ints, tail: Ints, most: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -187,7 +218,7 @@ def truncated(ptr: Ints, path: Ints, run_blk: Ints, tail: Ints, most: int) -> tu
     kept = begin < most
     cut = run_blk.copy()
     cut[path] = np.minimum(run_blk[path], np.maximum(most - begin, 0))
-    new_ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))[ptr]
+    new_ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)))[ptr]
     on_path = np.concatenate((np.zeros(1, np.int64), np.cumsum(cut[path[kept]])))
     left = most - (on_path[new_ptr[1:]] - on_path[new_ptr[:-1]])
     return new_ptr, path[kept], cut, np.minimum(tail, left)

@@ -14,7 +14,7 @@ from fastsim._jit import kernel
 from fastsim.cluster._masks import lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
-from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS, SIZE_BLK, holds_run
+from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS, SIZE_BLK, holds_run, lost_run
 
 # Head: how many entered the queues of requests sent and of first tokens, and how many have left them
 SENT, SENT_OUT = 0, 1
@@ -56,14 +56,14 @@ N_NODE = 14
 REFS = 0  # requests there now that have it
 USED = 1  # two columns: links of IDLE or BUSY
 LISTED = 3  # two columns: links of MOVABLE
-TOLD_BLK = 5  # blocks the replica held by its last report
-N_PAIR = 6
+N_PAIR = 5
 
 
 def memory_length(params, size) -> int:
     """Integers that all this takes."""
     nodes = size.runs * (N_NODE + size.replicas * N_PAIR)
-    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes
+    told = size.reports * size.replicas
+    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes + told
 
 
 @kernel(inline="always")
@@ -94,6 +94,12 @@ def pair_table(view):
 def pair_row(view, node, r):
     """Start of the row of a node and a replica."""
     return pair_table(view) + (node * view.tree[REPLICAS] + r) * N_PAIR
+
+
+@kernel(inline="always")
+def told_row(view, run, r):
+    """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
+    return pair_row(view, view.tree[RUNS], 0) + run * view.tree[REPLICAS] + r
 
 
 @kernel(inline="always")
@@ -213,12 +219,14 @@ def _withdraw_all(view, node):
 
 
 @kernel
-def note_cache(view, node, r, held_blk):
-    """Take a node off replica r, which reports that it holds less of it than when it reported last."""
-    pair = pair_row(view, node, r)
-    if held_blk < view.memory[pair + TOLD_BLK]:
-        withdraw(view, node, r)
-    view.memory[pair + TOLD_BLK] = held_blk
+def note_cache(view, run, r, held_blk):
+    """Take the nodes off replica r of which it holds less than when it last reported that run."""
+    told = told_row(view, run, r)
+    before_blk = view.memory[told]
+    view.memory[told] = held_blk
+    for part in range(view.part_ptr[run], view.part_ptr[run + 1]):
+        if lost_run(view, part, before_blk, held_blk):
+            withdraw(view, view.part[part, 0], r)
 
 
 @kernel

@@ -1,10 +1,10 @@
 """Kernels of what Preble's global scheduler remembers of the last H seconds, per replica, node and request.
 
 A node is a run of the router's tree. Everything stands in ``view.memory``, all 0 at the start: a head, then a
-row a replica, a row a request, a row a node, a row a node and replica. Times are whole picoseconds, so that
-what is added at an assignment is exactly what is taken off when it leaves the window, and a sum never depends
-on the order. Requests leave the window in the order in which they entered it, which a queue keeps; each
-costs as much as its path is long, once.
+row a replica, a row a request, a row a node, a row a node and replica, and what was last reported. Times are
+whole picoseconds, so that what is added at an assignment is exactly what is taken off when it leaves the
+window, and a sum never depends on the order. Requests leave the window in the order in which they entered it,
+which a queue keeps; each costs as much as its path is long, once.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ N_NODE = 11  # and after that a mask of the replicas that share the node
 # The row of a node and a replica
 USES = 0  # requests of the window that share the node there
 OLDER = 1  # and the column after: its neighbours in the order of use
-TOLD_BLK = 3  # blocks the replica held by its last report
-SHARE_PS = 4  # work given to the replica since the node's subtree was split
-N_PAIR = 5
+SHARE_PS = 3  # work given to the replica since the node's subtree was split
+N_PAIR = 4
 
 
 def memory_length(params, size) -> int:
     """Integers that all this takes."""
     words = -(-size.replicas // BITS)
     nodes = size.runs * (N_NODE + words + size.replicas * N_PAIR)
-    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes
+    told = size.reports * size.replicas
+    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes + told
 
 
 @kernel(inline="always")
@@ -82,6 +82,12 @@ def node_row(view, node):
 def pair_row(view, key):
     """Start of the row of a node and a replica, whose key is node * replicas + replica."""
     return node_row(view, view.tree[RUNS]) + key * N_PAIR
+
+
+@kernel(inline="always")
+def told_row(view, run, r):
+    """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
+    return pair_row(view, view.tree[RUNS] * view.tree[REPLICAS]) + run * view.tree[REPLICAS] + r
 
 
 @kernel(inline="always")

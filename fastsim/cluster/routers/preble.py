@@ -5,7 +5,8 @@ Srivatsa, He, Abhyankar, Li, Zhang, "Preble: Efficient Distributed Prompt Schedu
 
 * The forest is the router's tree. A prompt enters it when it is sent, and again when its request ends, as
   the local scheduler reports then; a report that a replica holds less of a node than before takes the
-  replica off the node. Nodes are cached whole or not at all; what no other prompt shares is no node.
+  replica off the node. Answers are in it only as parts of later prompts. Nodes are cached whole or not at
+  all; what no other prompt shares is no node.
 * Nodes are those of the finished tree: a node that a later prompt splits hands its replicas and counts to
   both halves, so that nothing but its length depends on when.
 * Times are the cluster's own step time or the regressions of the released code (`_preble_times`).
@@ -33,9 +34,9 @@ from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.tree import (
     BLOCK_TOK,
     KEEP_ALL,
-    REPLICAS,
     SIZE_BLK,
     holds_run,
+    lost_run,
     remember,
     tree_match,
     tree_matches,
@@ -90,8 +91,8 @@ LARGEST = HITS = 1  # the second choice of `longest` and of `decode_ratio`
 
 
 def forest(params, cluster) -> Tree:
-    """The tree: nothing in it is forgotten but by reports, so its runs are those the reports name."""
-    return Tree(KEEP_ALL, engine_runs=True)
+    """The tree: nothing in it is forgotten but by reports."""
+    return Tree(KEEP_ALL, reported=True)
 
 
 # --- costs --------------------------------------------------------------------------------------------------
@@ -203,14 +204,17 @@ def _hold_largest(view, request, depth_blk):
 
 
 @kernel
-def note_cache(view, node, r, held_blk):
-    """Take replica r off a node of which it holds less than when it reported last."""
-    pair = win.pair_row(view, node * view.tree[REPLICAS] + r)
-    if held_blk < view.memory[pair + win.TOLD_BLK] and holds_run(view, node, r):
-        view.holds[node, r // BITS] &= ~(1 << (r % BITS))
-        view.list[r, SIZE_BLK] -= view.run_blk[node]
-        win.unlink(view, node, r)
-    view.memory[pair + win.TOLD_BLK] = held_blk
+def note_cache(view, run, r, held_blk):
+    """Take replica r off the nodes of which it holds less than when it last reported that run."""
+    told = win.told_row(view, run, r)
+    before_blk = view.memory[told]
+    view.memory[told] = held_blk
+    for part in range(view.part_ptr[run], view.part_ptr[run + 1]):
+        node = view.part[part, 0]
+        if lost_run(view, part, before_blk, held_blk) and holds_run(view, node, r):
+            view.holds[node, r // BITS] &= ~(1 << (r % BITS))
+            view.list[r, SIZE_BLK] -= view.run_blk[node]
+            win.unlink(view, node, r)
 
 
 def hear(view, kind, what, replica, value):

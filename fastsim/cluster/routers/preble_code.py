@@ -19,6 +19,8 @@ evicted after those without, by last use; nodes that cost nothing are not moved.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from fastsim._jit import kernel
@@ -42,7 +44,7 @@ class PrebleCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_first: bool = True  # off in the code's HTTP server
     hit_ratio: Share = 0.7  # of the last `hit_window_s`, polled every `poll_s`
     hit_window_s: Positive = 30.0
-    poll_s: Positive = 0.5
+    poll_s: Annotated[float, msgspec.Meta(ge=1e-12, le=1e6)] = 0.5
     eviction_cost: bool = True
     rebalance: bool = True
     high_load_threshold: Ratio = 1.5

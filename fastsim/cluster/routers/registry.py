@@ -34,6 +34,8 @@ class Size:
         Shared runs of prompts, as its tree has them.
     path : int
         Runs of all prompts, counted as often as a prompt has them.
+    reports : int
+        The engine's runs that reports of caches name, if its tree is reported to.
     kv_blocks : int
         Of a replica.
     """
@@ -42,6 +44,7 @@ class Size:
     requests: int
     runs: int
     path: int
+    reports: int
     kv_blocks: int
 
 
@@ -61,9 +64,9 @@ class Tree:
         Time to live, in seconds.
     partial : bool
         Whether the last, incomplete block of a prompt counts.
-    engine_runs : bool
-        Whether its runs are those of the engine's caches, so that reports of caches can name them: answers
-        then count with the run in which a prompt ends. For blocks of the engine's size.
+    reported : bool
+        Whether ``view.part`` says of which of its runs a report of a cache is. For whole prompts in blocks of
+        the engine's size.
     marks : bool
         Whether there are masks of runs by replica beside its own, ``view.marks``.
     most_blk : int
@@ -75,7 +78,7 @@ class Tree:
     capacity_blk: int = 0
     ttl_s: float = 0.0
     partial: bool = False
-    engine_runs: bool = False
+    reported: bool = False
     marks: bool = False
     most_blk: int = 0
 

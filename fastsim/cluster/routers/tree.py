@@ -122,6 +122,12 @@ def holds_run(view, run, r):
     return view.holds[run, r // BITS] >> (r % BITS) & 1 == 1
 
 
+@kernel(inline="always")
+def lost_run(view, part, before_blk, held_blk):
+    """Whether less of a run is held than before, where that much of the engine's run is; `part` is a row."""
+    return held_blk < before_blk and held_blk < view.part[part, 2] and before_blk > view.part[part, 1]
+
+
 # --- entries ------------------------------------------------------------------------------------------------
 
 

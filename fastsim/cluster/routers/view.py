@@ -33,6 +33,8 @@ _FIELDS = {
     "path": "int64[::1]",  # runs of all prompts, from the root down
     "run_blk": "int64[::1]",  # [runs], blocks of each
     "tail_blk": "int64[::1]",  # [requests], blocks after the runs, which no other prompt has
+    "part_ptr": "int64[::1]",  # [engine runs + 1], rows of each in the next; only if the tree is reported to
+    "part": "int64[:, 3]",  # run, and from and up to which block of the engine's run it lies there
     "tree": "int64[::1]",  # [N_TREE], settings and counters
     "holds": "int64[:, ::1]",  # [runs, words], replicas that were sent a run and not forgotten
     "marks": "int64[:, ::1]",  # [runs, words], the policy's own masks; only if its tree has marks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, Prompt, View, World, least, twin
-from tests.twins.policies.preble_forest import Node, decode_ps, nodes_of, prefill_ps
+from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, Prompt, Run, View, World, least, twin
+from tests.twins.policies.preble_forest import Node, decode_ps, lost_nodes, nodes_of, prefill_ps
 
 INFINITY = float("inf")
 
@@ -50,7 +50,7 @@ class Preble:
         self.horizon_ps = int(params["horizon_s"] * 1e12)
         self.sent: dict[int, Sent] = {}
         self.on: dict[Node, set[int]] = {}
-        self.told: dict[tuple[Node, int], int] = {}
+        self.told: dict[tuple[Run, int], int] = {}
         self.used: list[list[Node]] = [[] for _ in range(world.replicas)]  # by each, the oldest first
         self.size: dict[Node, int] = {}
         self.depth: dict[Node, int] = {}
@@ -263,8 +263,9 @@ class Preble:
             self.sent[what].done_ps = now_ps
             self.insert(self.sent[what])
         elif kind == CACHE and self.params["notices"]:
-            if value < self.told.get((what, replica), 0) and replica in self.on.get(what, ()):
-                self.on[what].discard(replica)
-                if what in self.used[replica]:
-                    self.used[replica].remove(what)
+            for node in lost_nodes(self.on, what, self.told.get((what, replica), 0), value):
+                if replica in self.on[node]:
+                    self.on[node].discard(replica)
+                    if node in self.used[replica]:
+                        self.used[replica].remove(node)
             self.told[what, replica] = value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, Prompt, View, World, least, twin
-from tests.twins.policies.preble_forest import Node, nodes_of, prefill_ps
+from tests.twins.policies import CACHE, FINISHED, FIRST_TOKEN, Prompt, Run, View, World, least, twin
+from tests.twins.policies.preble_forest import Node, lost_nodes, nodes_of, prefill_ps
 
 INFINITY = float("inf")
 
@@ -38,7 +38,7 @@ class PrebleCode:
         self.horizon_ps = int(params["horizon_s"] * 1e12)
         self.sent: dict[int, Sent] = {}
         self.on: dict[Node, set[int]] = {}
-        self.told: dict[tuple[Node, int], int] = {}
+        self.told: dict[tuple[Run, int], int] = {}
         self.used: dict[tuple[Node, int], int] = {}  # number of the last use
         self.uses = 0
         self.up: dict[Node, Node | None] = {}
@@ -273,6 +273,6 @@ class PrebleCode:
                 if replica in self.on.get(node, ()):
                     self.touch(node, replica)
         elif kind == CACHE and self.params["notices"]:
-            if value < self.told.get((what, replica), 0):
-                self.on.get(what, set()).discard(replica)
+            for node in lost_nodes(self.on, what, self.told.get((what, replica), 0), value):
+                self.on[node].discard(replica)
             self.told[what, replica] = value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
-from tests.twins.policies import Prompt, World
+from tests.twins.policies import Prompt, Run, World
 
 Node = tuple  # the keys of its blocks, or of its one segment
 
@@ -33,6 +34,15 @@ def _nodes(prompt: Prompt, having: dict, whole: bool) -> list[tuple[Node, int]]:
         else:
             made.append(((key,), tokens))
     return made
+
+
+def lost_nodes(nodes: Iterable[Node], run: Run, before: int, held: int) -> list[Node]:
+    """Nodes of which something is gone, when of a run's blocks so many were held from its start, and now are.
+
+    A segment is a run and a node, and its figures are tokens.
+    """
+    lost = set(run if len(run) == 1 and held < before else run[held:before])
+    return [node for node in nodes if not lost.isdisjoint(node)]
 
 
 def prefill_ps(world: World, times: str, tokens: int, context: int) -> int:
