@@ -15,7 +15,7 @@ from fastsim.report.frontier import Point, undominated
 from fastsim.selection.tables import split
 from fastsim.stats import Interval
 from fastsim.sweep import load, parse, read, run, summarise
-from fastsim.sweep.experiments.fleet import FLEET, plan_of, prepare, served_of
+from fastsim.sweep.experiments.fleet import FLEET, models_of, plan_of, prepare, served_of
 from fastsim.sweep.summary import Cell
 
 CLUSTER = {"kv_tok": 20_000, "max_batch_tok": 512, "max_seqs": 16, "step_time": "l8_h100_vllm"}
@@ -53,7 +53,7 @@ def test_rows_are_what_the_fleet_says(results):
     cell = results.sweep.cells()[5]
     assert cell["cascade"]["threshold"] == 0.7
     stream = prepare(cell, 7, 1)
-    served = {model: served_of(cell, k) for k, model in enumerate(cell["models"])}
+    served = {model: served_of(cell, k) for k, model in enumerate(models_of(cell))}
     result = fleet.simulate(plan_of(cell, stream, 7, 1), stream.arrival_s, served, seed=7, replicate=1)
     known = figures(result)
     row = results.rows.filter(results.rows["replicate"] == 1).row(5, named=True)
@@ -82,6 +82,19 @@ def test_a_stream_asks_every_question_once_before_any_again():
     plan = plan_of(cell, stream, 1, 0)
     assert plan is plan_of({**cell, "router": "random"}, stream, 1, 0)
     assert len(np.unique(plan.question)) == 400  # nobody finds the prompt of the same question in a cache
+
+
+def test_lists_may_be_text_and_axes():
+    made = {"size": 50, "accuracy": [0.5, 0.6, 0.8]}
+    made |= {name: [1.0, 2.0, 3.0] for name in ("input_price", "output_price", "answer_tok")}
+    document = with_base(models="a, b, c", questions=made)
+    document["grid"] = {"cascade.threshold": ["0.3, 0.6", 0.5]}
+    cells = parse(document).cells()
+    plans = [plan_of(cell, prepare(cell, 1, 0), 1, 0) for cell in cells]
+    assert [cell["cascade"]["threshold"] for cell in cells] == ["0.3, 0.6", 0.5]
+    assert plans[0].models == ("a", "b", "c")
+    margins = plans[0].margin - plans[1].margin
+    np.testing.assert_allclose(margins, np.tile([0.0, -0.2, 0.1], (120, 1)), atol=1e-12)
 
 
 def test_what_is_common_to_clusters_may_be_set_apart():
@@ -121,7 +134,7 @@ def test_a_table_from_a_file(tmp_path):
     path.write_text("\n".join(["text,small,large", *lines]))
     prices = tmp_path / "prices.toml"
     prices.write_text("small = {input_price = 0.1}\nlarge = {input_price = 1.0}")
-    questions = {"table": str(path), "prices": str(prices), "answer_tok": 30.0}
+    questions = {"table": str(path), "prices": str(prices), "answer_tok": 30.0, "topics": 6}
     sweep = parse(with_base(questions=questions))
     cell = sweep.cells()[0]
     assert {"table_digest", "prices_digest"} <= set(cell["questions"])
@@ -138,6 +151,8 @@ def test_a_table_from_a_file(tmp_path):
     [
         (with_base(model_router={"name": "knn"}), "has cascade and model_router; give one of cascade, model"),
         (with_base(cascade={"treshold": 0.4}), r"no parameter 'treshold'; did you mean 'threshold'\?"),
+        (with_base(cascade={"threshold": "a lot"}), "threshold is 'a lot'; it must be numbers such as 0.5"),
+        (with_base(cascade={"threshold": [0.1, 0.2]}), "threshold has 2 values; 2 models need 1"),
         (with_base(cascade={"auc": 1.5}), "auc = 1.5 is not allowed; expected float <= 1.0"),
         (with_base(models=["a"]), r"models is \['a'\]; it must hold 2 to 6 different names"),
         (

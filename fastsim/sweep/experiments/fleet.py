@@ -40,9 +40,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CascadeOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A cascade of all models in order: one threshold for all stages, or one for each but the last."""
+    """A cascade of all models in order: one threshold for all stages, or one each: ``"0.3, 0.6"``."""
 
-    threshold: float | list[float] = 0.5
+    threshold: float | str | list[float] = 0.5
     auc: Annotated[float, Meta(ge=0.5, le=1)] = 0.8
     scorer_s: NotNegative = 0.0
 
@@ -56,7 +56,7 @@ class RouterOf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A compound system: a model for every module, or one for all."""
+    """A compound system: a model for every module (``"small, large, small"``), or one for all."""
 
     name: str
     allocation: str | list[str]
@@ -107,7 +107,7 @@ def validate(raw: Mapping[str, Any]) -> Params:
     if isinstance(warmup_s, bool) or not isinstance(warmup_s, int | float) or not 0 <= warmup_s < 1e12:
         raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
     params = {
-        "models": models,
+        "models": ", ".join(models),
         "questions": _questions(raw.get("questions", {}), models),
         "traffic": _checked("traffic", raw.get("traffic", {})),
         **_way(raw, models),
@@ -123,12 +123,22 @@ def validate(raw: Mapping[str, Any]) -> Params:
 
 
 def _models(raw: Mapping[str, Any]) -> list[str]:
-    models = raw.get("models", ["small", "large"])
-    if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
-        raise InputError(f"models is {models!r}; it must be a list of names, such as ['small', 'large']")
+    models = _listed(raw.get("models", ["small", "large"]))
+    if not all(isinstance(name, str) for name in models):
+        raise InputError(f"models is {models!r}; it must be names, such as 'small, large'")
     if not 2 <= len(models) <= MOST_MODELS or len(set(models)) < len(models):
         raise InputError(f"models is {models!r}; it must hold 2 to {MOST_MODELS} different names")
-    return list(models)
+    return models
+
+
+def _listed(given: Any) -> list[Any]:
+    """A list as such, or as text, ``"small, large"``, which can be the value of an axis."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+
+
+def models_of(params: Params) -> list[str]:
+    """Names of the models, in order."""
+    return _listed(params["models"])
 
 
 def _checked(what: str, given: Mapping[str, Any]) -> Params:
@@ -144,17 +154,22 @@ def _checked(what: str, given: Mapping[str, Any]) -> Params:
 
 def _questions(given: Mapping[str, Any], models: list[str]) -> Params:
     """A table with its digest, or the parameters of made-up questions."""
-    full = _checked("questions", given)
+    from fastsim.fleet import Made
+
+    # one [base.questions] serves made-up questions and, by --set table=..., a table, which leaves some unused
+    made = set(Made.__struct_fields__) - set(Table.__struct_fields__) if "table" in given else set()
+    unused = {name: value for name, value in given.items() if name in made}
+    full = _checked("questions", {name: value for name, value in given.items() if name not in unused})
     for name in ("table", "prices", "texts"):
         if name in full:
             full[f"{name}_digest"] = digest_of(f"questions.{name}", full[name])
     if "table" not in full:
-        from fastsim.fleet import Made, make_table
+        from fastsim.fleet import make_table
 
         make_table(models, msgspec.structs.replace(msgspec.convert(full, Made), size=2))
         return full
     _table(msgspec.json.encode(full).decode(), tuple(models))  # refuses what cannot be read
-    return full
+    return {**unused, **full}
 
 
 def _way(raw: Mapping[str, Any], models: list[str]) -> Params:
@@ -165,25 +180,39 @@ def _way(raw: Mapping[str, Any], models: list[str]) -> Params:
     way = ways[0]
     given = _checked(way, raw.get(way, {}))
     if way == "cascade":
-        _thresholds(given, models)
+        found = _thresholds(given, models)
+        if not _is_number(given["threshold"]):
+            given["threshold"] = ", ".join(map(repr, found))
     elif way == "model_router":
         from fastsim.selection.model_routers import get
         from fastsim.workloads.params import check
 
         check(get(given["name"]).params, dict(given["params"]), f"model router {given['name']}")
     else:
-        _allocation(given, models)
+        found = _allocation(given, models)
+        given["allocation"] = ", ".join(models[k] for k in found)
     return {way: given}
 
 
 def _thresholds(cascade: Mapping[str, Any], models: Sequence[str]) -> tuple[float, ...]:
     given = cascade["threshold"]
-    thresholds = given if isinstance(given, list) else [given] * (len(models) - 1)
-    if len(thresholds) != len(models) - 1:
-        raise InputError(
-            f"cascade: threshold has {len(thresholds)} values; {len(models)} models need {len(models) - 1}"
+    try:
+        found = (
+            [float(given)] * (len(models) - 1) if _is_number(given) else [float(x) for x in _listed(given)]
         )
-    return tuple(float(each) for each in thresholds)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"cascade: threshold is {given!r}; it must be numbers such as 0.5 or '0.3, 0.6'"
+        ) from None
+    if len(found) != len(models) - 1:
+        raise InputError(
+            f"cascade: threshold has {len(found)} values; {len(models)} models need {len(models) - 1}"
+        )
+    return tuple(found)
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float)
 
 
 def _allocation(system: Mapping[str, Any], models: list[str]) -> tuple[int, ...]:
@@ -191,7 +220,8 @@ def _allocation(system: Mapping[str, Any], models: list[str]) -> tuple[int, ...]
 
     slots = get(system["name"]).slot_names
     given = system["allocation"]
-    names = [given] * len(slots) if isinstance(given, str) else given
+    names = _listed(given)
+    names = names * len(slots) if len(names) == 1 and isinstance(given, str) else names
     if len(names) != len(slots):
         raise InputError(
             f"system: allocation has {len(names)} models; {system['name']} needs one for each of "
@@ -269,7 +299,7 @@ def prepare(params: Params, seed: int, replicate: int) -> Stream:
 
     questions = params["questions"]
     if "table" in questions:
-        table = _table(msgspec.json.encode(questions).decode(), tuple(params["models"]))
+        table = _table(msgspec.json.encode(questions).decode(), tuple(models_of(params)))
     else:
         table = _made(params, seed, replicate)
     parts = split(table, test_share=questions.get("test_share", 0.5), seed=0)
@@ -285,7 +315,7 @@ def _made(params: Params, seed: int, replicate: int) -> Outcomes:
     from fastsim.fleet import Made, make_table
 
     made = msgspec.convert(params["questions"], Made)
-    return make_table(params["models"], made, seed=seed, replicate=replicate)
+    return make_table(models_of(params), made, seed=seed, replicate=replicate)
 
 
 @lru_cache(maxsize=4)
@@ -316,7 +346,7 @@ def _cascade_plan(params: Params, parts: Split, seed: int, replicate: int) -> Pl
     from fastsim.selection.scorers import scorer_of_auc
 
     given = params["cascade"]
-    cascade = Cascade(tuple(params["models"]), _thresholds(given, params["models"]))
+    cascade = Cascade(tuple(models_of(params)), _thresholds(given, models_of(params)))
     trust = scorer_of_auc(parts.test, given["auc"], seed=seed, replicate=replicate)
     return fleet.of_cascade(
         parts.test,
@@ -344,7 +374,7 @@ def _system_plan(params: Params, parts: Split, seed: int, replicate: int) -> Pla
 
     given = params["system"]
     world = World.from_table(get(given["name"]), parts.test)
-    allocation = _allocation(given, params["models"])
+    allocation = _allocation(given, models_of(params))
     return fleet.of_system(world, allocation, parts.test, context_tok=params["questions"]["context_tok"])
 
 
@@ -363,7 +393,7 @@ def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str
     from fastsim import fleet
     from fastsim.fleet.summary import figures
 
-    served = {model: served_of(params, k) for k, model in enumerate(params["models"])}
+    served = {model: served_of(params, k) for k, model in enumerate(models_of(params))}
     result = fleet.simulate(
         plan_of(params, workload, seed, replicate),
         workload.arrival_s,
@@ -388,7 +418,7 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     for cell in cells:
         questions = cell["questions"]
         if "table" in questions:
-            table = _table(msgspec.json.encode(questions).decode(), tuple(cell["models"]))
+            table = _table(msgspec.json.encode(questions).decode(), tuple(models_of(cell)))
             said |= dict.fromkeys(f"{table.name}: {sentence}" for sentence in table.assumptions)
         else:
             said["questions, their lengths and who answers them right are made up"] = None
