@@ -21,7 +21,6 @@ every_engine = pytest.mark.parametrize("engine", ["vllm", "lecture"])
 PLAIN = ("round_robin", "power_of_two", "least_work", "prefix_affinity", "cache_aware_guard")
 SYSTEMS = ("sglang_cache_aware_lowest_load", "vllm_dp_balancer", "dynamo_kv", "epp_precise")
 SOME = (*PLAIN, *SYSTEMS, *VARIANTS)
-PREBLE = ("e2", "preble", "preble_code")
 KINDS = ("restarts", "joins_s", "speeds")
 FEW, MANY = range(30), range(30, 150)
 
@@ -84,7 +83,7 @@ def test_many_random_outages(engine):
 @small
 @pytest.mark.parametrize("router", list(ROUTERS))
 def test_every_policy_bears_restarts_and_joins(router):
-    """Equal to its twin, but for Preble's, whose twins take all replicas to be there from the start."""
+    """Equal to its twin, and nothing ends on a replica before that has joined."""
     cases = [troubled_case(seed, "vllm", (router,)) for seed in range(20)]
     for case in [case for case in cases if "joins_s" in case][:3]:
         try:
@@ -97,8 +96,7 @@ def test_every_policy_bears_restarts_and_joins(router):
         for r, at_s in enumerate(joins, start=case["replicas"] - len(joins)):
             here = result.columns["replica"] == r
             assert (result.columns["done_s"][here] > at_s).all()
-        if router not in PREBLE:
-            assert differences(result, serve_slowly(case)) == []
+        assert differences(result, serve_slowly(case)) == []
 
 
 def test_the_cases_are_of_every_kind():

@@ -46,6 +46,7 @@ class Preble:
     def __init__(self, params: dict, world: World):
         self.params = params
         self.world = world
+        self.joined = world.replicas  # by now: those that have not are not seen
         self.paths = nodes_of(world)
         self.horizon_ps = int(params["horizon_s"] * 1e12)
         self.sent: dict[int, Sent] = {}
@@ -124,13 +125,14 @@ class Preble:
         return cost + (self.eviction(replica) if params["eviction_cost"] else 0.0)
 
     def cheapest(self, among: set[int]) -> int:
-        self.costs = [self.cost(r) if r in among else INFINITY for r in range(self.world.replicas)]
+        self.costs = [self.cost(r) if r in among else INFINITY for r in range(self.joined)]
         return least(self.costs)
 
     # --- the decision ---------------------------------------------------------------------------------------
 
     def choose(self, view: View, request: Prompt) -> int:
         self.now, self.request = view.now_ps, request
+        self.joined = len(view.in_flight)
         nodes = self.paths[request.index]
         self.path = [node for node, _ in nodes]
         self.costs = []
@@ -143,7 +145,7 @@ class Preble:
         for node in list(self.splits):
             if not any(row.key == node for row in self.window()):
                 del self.splits[node]
-        having, cached, matched = set(range(self.world.replicas)), 0, []
+        having, cached, matched = set(range(self.joined)), 0, []
         for node in self.path:
             if not having & self.on.get(node, set()):
                 break
@@ -166,7 +168,7 @@ class Preble:
         scales = self.params["autoscale"] and key_matched
         replica = self.part(key) if scales and key in self.splits else self.cheapest(having)
         if self.params["rebalance"]:
-            loads = [self.load(r) for r in range(self.world.replicas)]
+            loads = [self.load(r) for r in range(self.joined)]
             if loads[replica] == max(loads) and max(loads) > self.params["th_bal"] * min(loads):
                 replica = least(loads)
         if scales and self.doubled(key) and self.grow(key):
@@ -175,10 +177,10 @@ class Preble:
 
     def explore(self) -> int:
         if self.params["pairing"]:
-            ratios = [self.decode_ratio(r) for r in range(self.world.replicas)]
+            ratios = [self.decode_ratio(r) for r in range(self.joined)]
             if float(max(ratios)) > self.params["imbal_r"]:
                 return ratios.index(max(ratios))
-        return self.cheapest(set(range(self.world.replicas)))
+        return self.cheapest(set(range(self.joined)))
 
     def decode_ratio(self, replica: int) -> Fraction:
         if self.params["decode_ratio"] == "hits":
@@ -208,7 +210,7 @@ class Preble:
 
     def grow(self, key: Node) -> bool:
         before = self.splits[key].replicas if key in self.splits else set(self.on.get(key, ()))
-        others = [r for r in range(self.world.replicas) if r not in before]
+        others = [r for r in range(self.joined) if r not in before]
         if not others:
             return False
         lightest = min(others, key=lambda r: (self.load(r), r))

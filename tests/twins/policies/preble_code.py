@@ -34,6 +34,7 @@ class PrebleCode:
     def __init__(self, params: dict, world: World):
         self.params = params
         self.world = world
+        self.joined = world.replicas  # by now: those that have not are not seen
         self.paths = nodes_of(world)
         self.horizon_ps = int(params["horizon_s"] * 1e12)
         self.sent: dict[int, Sent] = {}
@@ -96,7 +97,7 @@ class PrebleCode:
         return cost_ps * 1e-12
 
     def cheapest(self, among: set[int], leaf_tok: int) -> int:
-        self.costs = [INFINITY] * self.world.replicas
+        self.costs = [INFINITY] * self.joined
         for r in sorted(among):
             self.costs[r] = self.load(r)
             if self.params["eviction_cost"]:
@@ -108,6 +109,7 @@ class PrebleCode:
 
     def choose(self, view: View, request: Prompt) -> int:
         self.now, self.request = view.now_ps, request
+        self.joined = len(view.in_flight)
         alive = {node for row in self.window() for node in row.path}
         for node in self.on:
             if node not in alive:
@@ -124,10 +126,10 @@ class PrebleCode:
         self.link()
         replica = self.place(known, leaf_tok)
         important = self.send(replica)
-        if self.params["rebalance"] and len(self.sent) >= self.params["warm_requests"] * self.world.replicas:
+        if self.params["rebalance"] and len(self.sent) >= self.params["warm_requests"] * self.joined:
             levels = len(path) + (sum(self.size[node] for node in path) < whole)
             if important is None or levels - 1 - path.index(important) < 3:
-                self.rebalance(list(range(self.world.replicas)))
+                self.rebalance(list(range(self.joined)))
         return replica
 
     def link(self) -> None:
@@ -148,7 +150,7 @@ class PrebleCode:
             ratio, replica = self.poll()
             if ratio >= self.params["hit_ratio"]:
                 return replica
-        return self.cheapest(set(range(self.world.replicas)), leaf_tok)
+        return self.cheapest(set(range(self.joined)), leaf_tok)
 
     def poll(self) -> tuple[float, int]:
         every = int(self.params["poll_s"] * 1e12)
@@ -156,7 +158,7 @@ class PrebleCode:
         if number != self.polled[0]:
             until = number * every
             ratios = []
-            for r in range(self.world.replicas):
+            for r in range(self.joined):
                 rows = [
                     row
                     for row in self.sent.values()
