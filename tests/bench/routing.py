@@ -12,7 +12,8 @@ from fastsim import Cluster
 from fastsim._jit import kernel
 from fastsim.cluster import _state as st
 from fastsim.cluster._look import read_news, refresh
-from fastsim.cluster._loop import _take, run
+from fastsim.cluster._loop import run
+from fastsim.cluster._routing import take
 from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.knowledge import new_views, owners, settle, views_with_larger_trees
 from fastsim.cluster.routers import Router, get
@@ -102,6 +103,6 @@ def route_rest(s, views, route, heard):
     while i < s.req.shape[0] and pool[st.FAULT] == st.NO_FAULT:
         if s.cfg[st.NEWS]:
             read_news(s, views, heard, now)
-        _take(s, views, route, i, now)
+        take(s, views, route, i, now)
         i = pool[st.NEXT_REQUEST]
     return pool[st.FAULT]
