@@ -173,6 +173,7 @@ def recomputed(result: face.Result, warmup_s: float) -> dict[str, float]:
         "evicted_blocks": sum(result.replicas["evicted_blocks"].tolist()),
         "throughput_rps": len(rows) / makespan_s,
         "requests": len(kept),
+        "rejected": 0.0,
         "stable": True,
     }
 
