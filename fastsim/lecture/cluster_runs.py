@@ -8,7 +8,7 @@ those of the generators are assumed, for long documents nearly none, for the oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -163,18 +163,26 @@ class Bench:
     ----------
     workers : int
         Threads; results do not depend on it.
-    rel_half_width : float
-        Seeds are added until every policy's mean latency is known so well, with 95 % confidence.
+    rel_half_width : float, optional
+        Seeds are added until every policy's mean latency is known so well, with 95 % confidence. None: the
+        seeds to start with do, where only a direction is at issue.
     """
 
     workers: int = 1
-    rel_half_width: float = HALF_WIDTH
+    rel_half_width: float | None = HALF_WIDTH
+
+    @property
+    def brief(self) -> Bench:
+        """The same with the seeds to start with and no more."""
+        return replace(self, rel_half_width=None)
 
     def __call__(self, traffic: Traffic, policies: Sequence[Policy], **cluster: Any) -> dict[str, Sample]:
         """Run policies on the same requests until their means are known; policy's name -> its sample."""
         from joblib import Parallel, delayed
 
-        rule = StoppingRule(self.rel_half_width, start=START, batch=BATCH, maximum=max(START, MOST))
+        most = START if self.rel_half_width is None else max(START, MOST)
+        width = HALF_WIDTH if self.rel_half_width is None else self.rel_half_width
+        rule = StoppingRule(width, start=START, batch=BATCH, maximum=most)
         warmup(sorted({policy.router for policy in policies}))
         runs: list[list[dict[str, float]]] = []
         wanted = rule.start
