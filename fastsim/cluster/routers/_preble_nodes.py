@@ -31,7 +31,8 @@ HIT_TOK, PROMPT_TOK = 2, 3  # at the last poll, of the last seconds
 N_TPOT = 4  # times per output token seen
 IDLE, BUSY = 5, 7  # lists, two columns each: nodes by last use, without and with requests there
 MOVABLE = 9  # list: important nodes allocated to it that several requests have and some missed
-N_REPLICA = 11
+N_MOVABLE, N_SLOWED = 11, 12  # how long that list is, and how many of them have IS_SLOWED
+N_REPLICA = 13
 
 # A request's row
 AT, SENT_PS, FIRST_PS, TTFT_PS = 0, 1, 2, 3
@@ -50,7 +51,9 @@ ALLOCATED = 8  # replicas it is allocated to
 IS_LARGE = 9
 UP, DOWN, NEXT = 10, 11, 12  # parent, first child, next child of the same parent (+ 1)
 SEEN = 13  # its number among the nodes that prompts sent so far have, from 1 on
-N_NODE = 14
+IS_SLOWED = 14  # whether the mean time to first token doubled from one half window to the next
+NODE_LOAD_PS = 15  # its load on each replica that it is allocated to
+N_NODE = 16
 
 # The row of a node and a replica
 REFS = 0  # requests there now that have it
@@ -112,22 +115,21 @@ def node_tok(view, node):
 
 
 @kernel
-def load_ps(view, node):
-    """Load of a node on each replica that it is allocated to: misses times prefill, over the replicas."""
+def _weigh(view, node):
+    """Let all replicas that a node is allocated to have its load as it has become."""
+    memory = view.memory
     row = node_row(view, node)
-    return view.memory[row + MISSES] * view.memory[row + NODE_PS] // max(1, view.memory[row + ALLOCATED])
-
-
-@kernel
-def weigh(view, node, sign):
-    """Add a node's load to all replicas it is allocated to, or take it off."""
-    change = sign * load_ps(view, node)
+    load_ps = memory[row + MISSES]
+    if load_ps > 0:
+        load_ps = load_ps * memory[row + NODE_PS] // max(1, memory[row + ALLOCATED])
+    change = load_ps - memory[row + NODE_LOAD_PS]
     if change == 0:
         return
+    memory[row + NODE_LOAD_PS] = load_ps
     for word in range(view.holds.shape[1]):
         left = view.holds[node, word]
         while left:
-            view.memory[replica_row(word * BITS + lowest_bit(left)) + LOAD_PS] += change
+            memory[replica_row(word * BITS + lowest_bit(left)) + LOAD_PS] += change
             left &= left - 1
 
 
@@ -138,18 +140,50 @@ def movable(view, row):
 
 
 @kernel
+def _list(view, node, r, there):
+    """Put a node into replica r's list of movable ones, or take it out."""
+    memory = view.memory
+    row = replica_row(r)
+    key = node * view.tree[REPLICAS] + r
+    if there:
+        append(memory, row + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+    else:
+        remove(memory, row + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+    memory[row + N_MOVABLE] += 1 if there else -1
+    if memory[node_row(view, node) + IS_SLOWED]:
+        memory[row + N_SLOWED] += 1 if there else -1
+
+
+@kernel
 def _list_anew(view, node, there):
     """Put a node into the lists of movable ones, or take it out."""
     for word in range(view.holds.shape[1]):
         left = view.holds[node, word]
         while left:
-            r = word * BITS + lowest_bit(left)
+            _list(view, node, word * BITS + lowest_bit(left), there)
             left &= left - 1
-            key = node * view.tree[REPLICAS] + r
-            if there:
-                append(view.memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
-            else:
-                remove(view.memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+
+
+@kernel
+def _note_slowed(view, node):
+    """Note whether the mean time to first token of a node's requests doubled from one half to the next."""
+    memory = view.memory
+    row = node_row(view, node)
+    slowed = 0
+    if memory[row + NEW_TTFTS] > 0 and memory[row + OLD_TTFTS] > 0:
+        newer_s = memory[row + NEW_TTFT_PS] * 1e-12 / memory[row + NEW_TTFTS]
+        older_s = memory[row + OLD_TTFT_PS] * 1e-12 / memory[row + OLD_TTFTS]
+        slowed = 1 if newer_s >= 2.0 * older_s else 0
+    change = slowed - memory[row + IS_SLOWED]
+    if change == 0:
+        return
+    memory[row + IS_SLOWED] = slowed
+    if movable(view, row):
+        for word in range(view.holds.shape[1]):
+            left = view.holds[node, word]
+            while left:
+                memory[replica_row(word * BITS + lowest_bit(left)) + N_SLOWED] += change
+                left &= left - 1
 
 
 # --- allocation ---------------------------------------------------------------------------------------------
@@ -181,14 +215,14 @@ def allocate(view, node, r):
     memory = view.memory
     row = node_row(view, node)
     key = node * view.tree[REPLICAS] + r
-    weigh(view, node, -1)
+    memory[row + ALLOCATED] += 1
+    _weigh(view, node)
+    memory[replica_row(r) + LOAD_PS] += memory[row + NODE_LOAD_PS]
     view.holds[node, r // BITS] |= 1 << (r % BITS)
     view.list[r, SIZE_BLK] += view.run_blk[node]
-    memory[row + ALLOCATED] += 1
-    weigh(view, node, 1)
     append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
     if movable(view, row):
-        append(memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+        _list(view, node, r, True)
 
 
 @kernel
@@ -199,14 +233,14 @@ def withdraw(view, node, r):
     memory = view.memory
     row = node_row(view, node)
     key = node * view.tree[REPLICAS] + r
-    weigh(view, node, -1)
     view.holds[node, r // BITS] &= ~(1 << (r % BITS))
     view.list[r, SIZE_BLK] -= view.run_blk[node]
+    memory[replica_row(r) + LOAD_PS] -= memory[row + NODE_LOAD_PS]
     memory[row + ALLOCATED] -= 1
-    weigh(view, node, 1)
+    _weigh(view, node)
     remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
     if movable(view, row):
-        remove(memory, replica_row(r) + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+        _list(view, node, r, False)
 
 
 @kernel
@@ -283,9 +317,8 @@ def _change(view, request, its, by):
     could = movable(view, row)
     memory[row + COUNT] += by
     if memory[its + ITS_MISS]:
-        weigh(view, node, -1)
         memory[row + MISSES] += by
-        weigh(view, node, 1)
+        _weigh(view, node)
     if movable(view, row) != could:
         _list_anew(view, node, not could)
 
@@ -321,6 +354,7 @@ def count_first(view, request, now):
         row = node_row(view, memory[its + ITS_NODE])
         memory[row + NEW_TTFTS] += 1
         memory[row + NEW_TTFT_PS] += memory[its + TTFT_PS]
+        _note_slowed(view, memory[its + ITS_NODE])
 
 
 @kernel
@@ -364,6 +398,7 @@ def _age(view, until, out, end, column, older):
         if older:
             memory[row + OLD_TTFTS] += 1
             memory[row + OLD_TTFT_PS] += memory[its + TTFT_PS]
+        _note_slowed(view, memory[its + ITS_NODE])
 
 
 # --- the engines' hit ratio, as it is polled ----------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, lowest_bit
+from fastsim.cluster._masks import fill
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
 from fastsim.cluster.routers._preble_lists import after, first_of
@@ -267,7 +267,7 @@ def _movable(view, r):
     key = first_of(memory, nd.replica_row(r) + nd.MOVABLE)
     while key != NONE:
         node = key // view.tree[REPLICAS]
-        cost_ps = nd.load_ps(view, node)
+        cost_ps = memory[nd.node_row(view, node) + nd.NODE_LOAD_PS]
         its_number = memory[nd.node_row(view, node) + nd.SEEN]
         count += 1
         if cheapest == NONE or cost_ps < least_ps or (cost_ps == least_ps and its_number < number):
@@ -278,52 +278,55 @@ def _movable(view, r):
     return count, cheapest
 
 
-@kernel
-def _ttft_doubled(view, node):
-    """Whether the mean time to first token of a node's requests doubled from one half window to the next."""
-    memory = view.memory
-    row = nd.node_row(view, node)
-    if memory[row + nd.NEW_TTFTS] == 0 or memory[row + nd.OLD_TTFTS] == 0:
-        return False
-    newer_s = memory[row + nd.NEW_TTFT_PS] * 1e-12 / memory[row + nd.NEW_TTFTS]
-    older_s = memory[row + nd.OLD_TTFT_PS] * 1e-12 / memory[row + nd.OLD_TTFTS]
-    return newer_s >= 2.0 * older_s
+@kernel(inline="always")
+def _relievable(view, r):
+    """Whether replica r has nodes to move, or a single one to be shared: its times to first token doubled."""
+    row = nd.replica_row(r)
+    count = view.memory[row + nd.N_MOVABLE]
+    return count > 1 or (count == 1 and view.memory[row + nd.N_SLOWED] == 1 and view.params[AUTOSCALE] != 0.0)
 
 
 @kernel
 def _heaviest_and_lightest(view):
-    """The heaviest replica of ``view.best`` with nodes to move, -1 if there is none, and the lightest of all.
+    """The heaviest replica of ``view.best`` that can be relieved, -1 if there is none; the lightest of all.
 
     The lowest index among equals.
     """
     heaviest = NONE
     lightest = NONE
+    most_s = 0.0
+    least_s = 0.0
+    replicas = view.load.shape[0]
     for word in range(view.best.shape[0]):
-        left = view.best[word]
-        while left:
-            r = word * BITS + lowest_bit(left)
-            left &= left - 1
-            if lightest == NONE or view.real[r] < view.real[lightest]:
+        there = view.best[word]
+        first = word * BITS
+        for r in range(first, min(first + BITS, replicas)):
+            if there >> (r - first) & 1 == 0:
+                continue
+            load_s = view.real[r]
+            if lightest == NONE or load_s < least_s:
                 lightest = r
-            if first_of(view.memory, nd.replica_row(r) + nd.MOVABLE) != NONE and (
-                heaviest == NONE or view.real[r] > view.real[heaviest]
-            ):
+                least_s = load_s
+            if (heaviest == NONE or load_s > most_s) and _relievable(view, r):
                 heaviest = r
+                most_s = load_s
     return heaviest, lightest
 
 
 @kernel
 def _relieve(view, heavy, light):
-    """Move nodes from one replica to another, the cheapest first, unless that would only swap their roles."""
+    """Move nodes from one replica to another, the cheapest first, unless that would only swap their roles.
+
+    A single one is shared instead.
+    """
     threshold = view.params[HIGH_LOAD]
     movable, node = _movable(view, heavy)
     if movable == 1:
-        if view.params[AUTOSCALE] and _ttft_doubled(view, node):
-            nd.allocate(view, node, light)
-            _weigh_all(view)
+        nd.allocate(view, node, light)
+        _weigh_all(view)
         return
     while node != NONE and view.real[heavy] >= threshold * view.real[light]:
-        cost_s = nd.load_ps(view, node) * 1e-12
+        cost_s = view.memory[nd.node_row(view, node) + nd.NODE_LOAD_PS] * 1e-12
         if view.real[heavy] - cost_s < view.real[light] + cost_s:
             return
         if nd.move_subtree(view, node, heavy, light):
