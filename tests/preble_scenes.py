@@ -89,7 +89,7 @@ class Stage:
             If kernel and twin differ, or the costs that they reckoned with do.
         """
         self.now_ps = round(now_s * PS)
-        theirs = self.twin.choose(_View(self.now_ps), self.requests[request])
+        theirs = self.twin.choose(_View(self.now_ps, len(self.view.load)), self.requests[request])
         row = self.requests[request]
         columns = [vw.NOW_PS, vw.PROMPT_TOK, vw.OUTPUT_TOK]
         self.view.prompt[columns] = self.now_ps, row.prompt_tok, row.output_tok
@@ -137,8 +137,9 @@ class Stage:
 
 
 class _View:
-    def __init__(self, now_ps: int):
+    def __init__(self, now_ps: int, replicas: int):
         self.now_ps = now_ps
+        self.in_flight = [0] * replicas  # looked at for how many there are
 
 
 def prompts(
