@@ -154,7 +154,14 @@ def tree_has_room(view, request):
 
 @kernel
 def new_entry(view, key, blocks, at):
-    """Make an entry, of list `at` but not yet in it; returns it."""
+    """Make an entry that can be found by its key, of list `at` but not yet in it; returns it."""
+    e = _free_entry(view, key, blocks, at)
+    put(view.where, key, e)
+    return e
+
+
+@kernel
+def _free_entry(view, key, blocks, at):
     tree = view.tree
     entry = view.entry
     e = tree[SPARE]
@@ -169,7 +176,6 @@ def new_entry(view, key, blocks, at):
     entry[e, CUT] = 0
     entry[e, CHILDREN] = 0
     entry[e, UP] = NONE
-    put(view.where, key, e)
     view.list[at, SIZE_BLK] += blocks
     view.list[at, COUNT] += 1
     return e
@@ -235,7 +241,8 @@ def forget(view, e):
     unlink_entry(view, at, e)
     view.list[at, SIZE_BLK] -= entry[e, BLOCKS] - entry[e, CUT]
     view.list[at, COUNT] -= 1
-    drop_slot(view.where, find_slot(view.where, key))
+    if key < tree[RUNS] * tree[REPLICAS] or tree[KEEP] == KEEP_LEAVES:
+        drop_slot(view.where, find_slot(view.where, key))
     if entry[e, UP] != NONE:
         entry[entry[e, UP], CHILDREN] -= 1
     entry[e, NEWER] = tree[SPARE]
@@ -298,11 +305,12 @@ def remember(view, request, r):
         else:
             _use(view, run * replicas + who, view.run_blk[run])
         view.holds[run, word] |= bit
-    if view.tail_blk[request] > 0:
+    tail_blk = view.tail_blk[request]
+    if tail_blk > 0:
         if keep == KEEP_ALL:
-            view.list[r, SIZE_BLK] += view.tail_blk[request]
-        else:
-            _use(view, (tree[RUNS] + request) * replicas + who, view.tail_blk[request])
+            view.list[r, SIZE_BLK] += tail_blk
+        elif keep != KEEP_TIME:  # it takes room, which nobody counts there
+            _use_tail(view, (tree[RUNS] + request) * replicas + who, tail_blk)
     if keep in (KEEP_BLOCKS, KEEP_SHARED):
         _push_out(view, who if keep == KEEP_BLOCKS else 0)
 
@@ -321,6 +329,15 @@ def _use(view, key, blocks):
         unlink_entry(view, at, e)
     append_entry(view, at, e)
     entry[e, STAMP] = view.prompt[NOW_PS]
+
+
+@kernel
+def _use_tail(view, key, blocks):
+    """Add the entry of a tail, which nobody will look for: it takes room until it is the oldest."""
+    at = _list_of(view, key)
+    e = _free_entry(view, key, blocks, at)
+    append_entry(view, at, e)
+    view.entry[e, STAMP] = view.prompt[NOW_PS]
 
 
 @kernel
