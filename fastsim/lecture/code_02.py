@@ -177,10 +177,11 @@ def _herding(sample: Sample) -> Row:
     """Whether all go to one replica, and how many prompts the system prompt alone would send there."""
     asked = [runs.requests(sample.traffic, replicate) for replicate in range(10)]
     share = np.concatenate([float(each.symbol_tok[0]) / each.prompt_tok for each in asked])
+    herds = float((sample["busiest"] >= 0.9).mean())
     note = (
         f"the system prompt is {share.mean():.1%} of a prompt on average, above a tenth in "
-        f"{(share > 0.1).mean():.1%}: each other one takes it to another replica, then there is a choice; "
-        "'herds' is read as 0.9 and more"
+        f"{(share > 0.1).mean():.1%}; one below, or one that comes before the first is computed, takes it to "
+        f"another replica, then there is a choice; {herds:.0%} of the runs herd, read as 0.9 and more"
     )
     return judged("A5", sample, "busiest", "herds again", (0.9, 1.0), note)
 

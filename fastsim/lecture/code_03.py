@@ -102,6 +102,7 @@ def _workloads(bench: Bench, found: Table) -> Iterator[Row]:
     ):
         quantity = f"largest gain on {high} / on {low}"
         note = f"{most[high].n:,} and {most[low].n:,} runs, each at its rate of the largest gain"
+        note += "; what agents and programs share is assumed" if words == "programming gains least" else ""
         yield claim("P1", quantity, words, _over(most[high], most[low]), ABOVE, note)
     for name in ("tools", "agents"):
         note = (
@@ -189,6 +190,7 @@ def _videos(bench: Bench, found: Table) -> Iterator[Row]:
     ):
         other = bench.brief(traffic, (BALANCED, PREBLE))
         note = "videos are assumed: the conclusion under others, read as twice as slow and more"
+        note += "" if other[BALANCED.name].stable else "; overloaded without the priority queue"
         yield ratio("P3", other[BALANCED.name], other[PREBLE.name], "much of it", (2.0, np.inf), note=note)
 
 
