@@ -264,13 +264,16 @@ def _choose(view, request):
     block = view.limits[BLOCK_TOK]
     prompt_tok = view.prompt[PROMPT_TOK]
     _decode_blocks(view, request, score)
+    decays = params[_DECAY] > 0.0  # divisions are most of the cost
     least_tok = memory[_replica(0) + _PREFILL_TOK]
-    for r in range(1, score.shape[0]):
-        least_tok = min(least_tok, memory[_replica(r) + _PREFILL_TOK])
+    if decays:
+        for r in range(1, score.shape[0]):
+            least_tok = min(least_tok, memory[_replica(r) + _PREFILL_TOK])
     for r in range(score.shape[0]):
         active_tok = memory[_replica(r) + _PREFILL_TOK]
-        lead = (active_tok - least_tok) / prompt_tok
-        credit = params[_CREDIT] * (view.match[r] / block) / (1.0 + params[_DECAY] * lead)
+        credit = params[_CREDIT] * (view.match[r] / block) if view.match[r] > 0 else 0.0
+        if decays:
+            credit /= 1.0 + params[_DECAY] * ((active_tok - least_tok) / prompt_tok)
         prefill = params[_SCALE] * max(0.0, (active_tok + prompt_tok) / block - credit)
         score[r] += prefill + params[_REQUEST] * memory[_replica(r) + _REQUESTS]
     r = choose_least(score, view.rng, params[_TEMPERATURE])

@@ -132,14 +132,19 @@ def mooncake(view, request):
     chosen = -1
     least_ps = 0
     prefill = 0
+    match = -1
+    transfer = 0
+    own = 0
     for r in range(view.load.shape[0]):
-        prefix = view.match[r]
-        ttft = memory[_ROW * r + _QUEUED_PS]
-        if _fetches(view, r, best_tok):
-            ttft += wait_ps + _transfer_ps(view, best_tok - prefix)
-            prefix = best_tok
-        own = prefill_ps(view, CLUSTER, max(1, prompt_tok - prefix), prompt_tok)
-        ttft += own
+        if view.match[r] != match:  # most replicas hold as much as the one before: nothing, or the start
+            match = view.match[r]
+            prefix = match
+            transfer = 0
+            if _fetches(view, r, best_tok):
+                transfer = wait_ps + _transfer_ps(view, best_tok - prefix)
+                prefix = best_tok
+            own = prefill_ps(view, CLUSTER, max(1, prompt_tok - prefix), prompt_tok)
+        ttft = memory[_ROW * r + _QUEUED_PS] + transfer + own
         view.score[r] = ttft
         if chosen < 0 or ttft < least_ps:
             chosen = r
