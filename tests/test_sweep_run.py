@@ -69,7 +69,7 @@ def in_a_process(folder: Path, made: dict, cwd: Path = ROOT, **options) -> subpr
     return subprocess.Popen([sys.executable, str(script)], cwd=cwd, env=environment, **streams)
 
 
-def wait_for(condition, seconds=15):
+def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
