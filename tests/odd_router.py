@@ -61,7 +61,7 @@ def odd(view, request):
     if params[4]:
         mixed += 19 * view.prompt[MATCH_TOK] + 23 * view.prompt[NEAREST]
     mixed += view.prompt[NOW_PS] % 1009 + 29 * view.prompt[SESSION] + 37 * view.prompt[PROMPT_TOK]
-    mixed += 41 * view.prompt[OUTPUT_TOK] + below(view.rng, 7)
+    mixed += 41 * view.prompt[OUTPUT_TOK] + below(view.rng, 7) + int(view.real[0]) % 1021
     view.memory[1] += 1
     mixed = (101 * mixed + 43 * view.memory[1] + request) % MODULUS
     if mixed % 1000 < params[1]:
@@ -71,7 +71,7 @@ def odd(view, request):
         return REJECT
     mixed //= 3
     if mixed % 1000 < params[2]:
-        view.prompt[SEND_BLK] = mixed % 7
+        view.prompt[SEND_BLK] = mixed % 7 * (1 + mixed % 3)
         view.prompt[SEND_PS] = mixed % 5 * (mixed % 1009) * (mixed % 100_003)
     return mixed % view.load.shape[0]
 
@@ -81,6 +81,8 @@ def heard(view, kind, what, replica, value):
     memory = view.memory
     if kind == CACHE:
         last = 2 + (what + 1) * most_replicas(view) + replica
+        if value != memory[last]:
+            view.real[0] = view.prompt[NOW_PS]
         memory[2 + replica] += value - memory[last]
         memory[last] = value
     else:
@@ -97,6 +99,7 @@ class OddTwin:
         self.world = world
         self.memory = 0
         self.turn = 0
+        self.changed_ps = 0
         self.held: dict[int, dict[twins.Run, int]] = {r: {} for r in range(world.replicas)}
 
     def choose(self, view: twins.View, request: twins.Prompt) -> int | str:
@@ -115,7 +118,7 @@ class OddTwin:
             nearest = twins.nearest(view)
             mixed += 19 * view.matched_tok(nearest) + 23 * nearest
         mixed += view.now_ps % 1009 + 29 * request.session + 37 * request.prompt_tok
-        mixed += 41 * request.output_tok + self.world.draw.below(7)
+        mixed += 41 * request.output_tok + self.world.draw.below(7) + self.changed_ps % 1021
         self.turn += 1
         mixed = (101 * mixed + 43 * self.turn + request.index) % MODULUS
         if mixed % 1000 < params["holds"]:
@@ -125,12 +128,13 @@ class OddTwin:
             return twins.REJECT
         mixed //= 3
         if mixed % 1000 < params["sends"]:
-            view.send(0, mixed % 7, mixed % 5 * (mixed % 1009) * (mixed % 100_003))
+            view.send(0, mixed % 7 * (1 + mixed % 3), mixed % 5 * (mixed % 1009) * (mixed % 100_003))
         return mixed % len(view.in_flight)
 
     def heard(self, now_ps: int, kind: str, what, replica: int, value: int) -> None:
         """Remember."""
         if kind == twins.CACHE:
+            self.changed_ps = now_ps
             self.held[replica][what] = value
         else:
             number = {twins.FIRST_TOKEN: 1, twins.FINISHED: 2}[kind]
@@ -166,6 +170,7 @@ def odd_routers() -> Iterator[None]:
             needs=needs,
             params=Odd,
             heard=heard if listens else None,
+            real=1,
             memory=lambda params, size: replica_room(size.replicas) * (2 + 12 * size.requests) + 2,
         )(odd)
         twins.POLICIES[name] = OddTwin if listens else DeafTwin

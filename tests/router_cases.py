@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fastsim.cluster import _workspace, knowledge, simulate
-from fastsim.cluster._state import BITS, FAULT
+from fastsim.cluster._state import BITS, FAULT, NEWS_READ, NEWS_TOLD
 from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from tests.cluster_runs import differences, serve, serve_slowly
@@ -97,9 +97,12 @@ def tiny_pools() -> Iterator[list[str]]:
     pools, trees, sizes = simulate.grown, simulate.views_with_larger_trees, simulate.sizes
 
     def tiny_sizes(prompts: Any, cluster: Any) -> dict[str, int]:
-        return sizes(prompts, cluster) | {"ext": 1, "hold": 1, "table": 16}
+        longest_path = sizes(prompts, cluster)["hits"] - 64
+        return {"ext": 1, "hold": 1, "table": 16, "hits": longest_path + 1}
 
     def noting_pools(state: Any) -> Any:
+        unread = state.pool[NEWS_TOLD] - state.pool[NEWS_READ]
+        assert unread <= len(state.news), "a report was written over another that nobody had read"
         grown.append(_workspace._POOLS[int(state.pool[FAULT])])
         return pools(state)
 
