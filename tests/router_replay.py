@@ -105,16 +105,35 @@ def make_scene(seed: int, requests: int = 60, mean_gap_s: float = 0.05) -> Scene
     """A few documents, questions that repeat, sessions; prompts of 1 to some 100 tokens."""
     rng = random.Random(f"scene {seed}")
     symbol_tok = [rng.choice([1, 3, 8, 20, 40]) for _ in range(rng.choice([3, 8, 30]))]
-    paths, private = [], []
+    paths: list[list[int]] = []
     for _ in range(requests):
+        path: list[int] = []
         if paths and rng.random() < 0.3:
             path = list(rng.choice(paths))
             path = path[: rng.randint(0, len(path))] if rng.random() < 0.5 else path
-        else:
-            path = []
-        path += [rng.randrange(len(symbol_tok)) for _ in range(rng.choice([0, 1, 1, 3]))]
-        paths.append(path)
-        private.append(rng.randint(1, 30) if not path or rng.random() < 0.4 else 0)
+        paths.append(path + [rng.randrange(len(symbol_tok)) for _ in range(rng.choice([0, 1, 1, 3]))])
+    private = [rng.randint(1, 30) if not path or rng.random() < 0.4 else 0 for path in paths]
+    return _scene(rng, symbol_tok, paths, private, rng.choice([1, 2, 3, 5, 8, 63]), mean_gap_s)
+
+
+def make_bushy_scene(seed: int, requests: int = 150) -> Scene:
+    """Short prompts that part and end within each other, for few replicas: trees with many small nodes."""
+    rng = random.Random(f"bushy {seed}")
+    symbol_tok = [rng.choice([1, 1, 2, 5]) for _ in range(3)]
+    paths = [[rng.randrange(3) for _ in range(rng.choice([1, 2, 4, 6]))] for _ in range(requests)]
+    private = [rng.choice([0, 0, 0, 1, 3]) for _ in paths]
+    return _scene(rng, symbol_tok, paths, private, rng.choice([1, 2, 3]), 0.05)
+
+
+def _scene(
+    rng: random.Random,
+    symbol_tok: list[int],
+    paths: list[list[int]],
+    private: list[int],
+    replicas: int,
+    mean_gap_s: float,
+) -> Scene:
+    requests = len(paths)
     workload = Workload(
         name="scene",
         arrival_s=np.arange(requests) * 1e-3,
@@ -127,7 +146,6 @@ def make_scene(seed: int, requests: int = 60, mean_gap_s: float = 0.05) -> Scene
         symbol_tok=np.array(symbol_tok),
         session=np.array([rng.choice([-1, *range(rng.choice([3, 12]))]) for _ in range(requests)]),
     )
-    replicas = rng.choice([1, 2, 3, 5, 8, 63])
     moments = list(_moments(rng, workload, replicas, mean_gap_s))
     return Scene(workload, replicas, moments)
 

@@ -10,7 +10,7 @@ import pytest
 from fastsim import Cluster, simulate
 from fastsim.cluster.routers import get
 from fastsim.cluster.routers.sort import sort
-from tests.router_replay import Replay, by_hand, choices, disagreements, draw, make_scene
+from tests.router_replay import Replay, by_hand, choices, disagreements, draw, make_bushy_scene, make_scene
 
 small = pytest.mark.small
 
@@ -56,6 +56,14 @@ def test_every_decision_of_a_replay_is_the_twins(router):
         scene = make_scene(seed, mean_gap_s=[0.005, 0.05, 1.0][seed % 3])
         params = draw(seed, PARAMS[router])
         assert disagreements(scene, router, params) == [], (seed, params)
+
+
+@small
+@pytest.mark.parametrize("router", CACHES)
+def test_trees_are_cut_leaf_by_leaf_as_the_twins_are(router):
+    for seed in range(15):
+        params = {**draw(seed, PARAMS[router]), "max_tree_size": [8, 20, 40][seed % 3], "chars_per_tok": 1.0}
+        assert disagreements(make_bushy_scene(seed), router, params) == [], (seed, params)
 
 
 @small

@@ -7,8 +7,9 @@ import pytest
 
 from fastsim import Cluster, simulate
 from fastsim.cluster.routers import get
+from fastsim.cluster.routers.sessions import sessions_at
 from fastsim.cluster.routers.view import N_ROUTERS
-from tests.router_replay import Replay, by_hand, choices, disagreements, draw, make_scene
+from tests.router_replay import Replay, by_hand, choices, disagreements, draw, make_bushy_scene, make_scene
 
 small = pytest.mark.small
 
@@ -37,6 +38,13 @@ def test_every_decision_of_a_replay_is_the_twins(router):
         scene = make_scene(seed, mean_gap_s=[0.005, 0.05, 1.0][seed % 3])
         params = draw(seed, PARAMS[router])
         assert disagreements(scene, router, params) == [], (seed, params)
+
+
+@small
+def test_trees_are_cut_leaf_by_leaf_as_the_twins_are():
+    for seed in range(15):
+        params = {**draw(seed, PARAMS["vllm_cache_aware"]), "max_tree_size": [8, 20, 40][seed % 3]}
+        assert disagreements(make_bushy_scene(seed), "vllm_cache_aware", params) == [], (seed, params)
 
 
 @small
@@ -107,6 +115,16 @@ def test_sessions_are_counted_not_requests():
     assert [replay.decide(1, 0), replay.decide(2, 0)] == [home, home]
     replay.change(1 - home, 9)
     assert replay.decide(3, 0) == 1 - home
+
+
+@small
+def test_a_sweep_comes_when_it_is_due_and_takes_what_has_been_idle_for_as_long_as_it_may():
+    workload = by_hand([0], [1], session=[0, 1])
+    for sweep_s, idle_s, left in ((60.0, 60.0, 1), (60.1, 60.0, 2), (60.0, 60.1, 2)):
+        replay = Replay(workload, 2, "vllm_sticky_least_loaded", {"idle_s": idle_s, "sweep_s": sweep_s})
+        replay.decide(0, 0)
+        replay.decide(1, 60 * SECOND)
+        assert sum(sessions_at(replay.view, r) for r in range(2)) == left
 
 
 @small
