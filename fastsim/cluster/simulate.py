@@ -236,6 +236,7 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
         and route_blindly(state, pack_views(views), policy.policy) == st.NO_FAULT
     ):
         order = np.argsort(state.req[:, st.REPLICA], kind="stable")
+        state.cfg[st.NEWS] = 0  # nobody listens
     while True:
         if order is None:
             fault = int(run(state, pack_views(views), policy.policy, heard))
