@@ -284,7 +284,6 @@ def run_to_finish(s, limit):
 @kernel(signature="int64(State, int64[::1], Route)")
 def route_blindly(s, views, route):
     """Route all requests by a policy that looks at nothing; returns the fault."""
-    s.cfg[NEWS] = 0  # nobody listens
     for i in range(s.req.shape[0]):
         view = view_at(views, s.owner[i])
         describe(s, view, i)  # and nothing of the replicas: the kernels for that need not be compiled
