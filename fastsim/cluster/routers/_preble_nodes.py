@@ -3,9 +3,10 @@
 A node is a run of the router's tree; that a replica is allocated a node is the tree's own bit. A request
 counts for its important node, the deepest that has more tokens than all above it. Everything stands in
 ``view.memory``, as in `_preble_window`: a head, then rows a replica, a request, a node, a node and replica.
+At its end there are two masks of replicas.
 
 A node's load, its misses in the window times its prefill time over the replicas it is allocated to, is a
-whole number of picoseconds, taken off before and added after whatever changes it.
+whole number of picoseconds, so that replicas can be told of its changes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,14 @@ def memory_length(params, size) -> int:
     """Integers that all this takes."""
     nodes = size.runs * (N_NODE + size.replicas * N_PAIR)
     told = size.reports * size.replicas
-    return N_HEAD + size.replicas * N_REPLICA + size.requests * N_REQUEST + nodes + told
+    return (
+        N_HEAD
+        + size.replicas * N_REPLICA
+        + size.requests * N_REQUEST
+        + nodes
+        + told
+        + 2 * -(-size.replicas // BITS)
+    )
 
 
 @kernel(inline="always")
@@ -128,6 +136,7 @@ def _weigh(view, node):
     memory[row + NODE_LOAD_PS] = load_ps
     for word in range(view.holds.shape[1]):
         left = view.holds[node, word]
+        memory[changed_at(view) + word] |= left
         while left:
             memory[replica_row(word * BITS + lowest_bit(left)) + LOAD_PS] += change
             left &= left - 1
@@ -137,6 +146,36 @@ def _weigh(view, node):
 def movable(view, row):
     """Whether the node of a row could be moved: several requests have it, and its misses are some load."""
     return view.memory[row + COUNT] > 1 and view.memory[row + MISSES] > 0
+
+
+@kernel(inline="always")
+def relievable(view, word):
+    """A word of the mask of replicas that have nodes to move, or a single one whose requests slowed down."""
+    return view.memory[view.memory.shape[0] - view.best.shape[0] + word]
+
+
+@kernel(inline="always")
+def changed_at(view):
+    """Start of the mask of replicas whose load may have changed since it was looked at."""
+    return view.memory.shape[0] - 2 * view.best.shape[0]
+
+
+@kernel(inline="always")
+def note_changed(view, r):
+    """Note that the load of replica r may have changed."""
+    view.memory[changed_at(view) + r // BITS] |= 1 << (r % BITS)
+
+
+@kernel
+def _note_relievable(view, r):
+    memory = view.memory
+    row = replica_row(r)
+    at = memory.shape[0] - view.best.shape[0] + r // BITS
+    bit = 1 << (r % BITS)
+    if memory[row + N_MOVABLE] > 1 or memory[row + N_SLOWED] > 0:
+        memory[at] |= bit
+    else:
+        memory[at] &= ~bit
 
 
 @kernel
@@ -152,6 +191,7 @@ def _list(view, node, r, there):
     memory[row + N_MOVABLE] += 1 if there else -1
     if memory[node_row(view, node) + IS_SLOWED]:
         memory[row + N_SLOWED] += 1 if there else -1
+    _note_relievable(view, r)
 
 
 @kernel
@@ -182,8 +222,10 @@ def _note_slowed(view, node):
         for word in range(view.holds.shape[1]):
             left = view.holds[node, word]
             while left:
-                memory[replica_row(word * BITS + lowest_bit(left)) + N_SLOWED] += change
+                r = word * BITS + lowest_bit(left)
                 left &= left - 1
+                memory[replica_row(r) + N_SLOWED] += change
+                _note_relievable(view, r)
 
 
 # --- allocation ---------------------------------------------------------------------------------------------
@@ -218,6 +260,7 @@ def allocate(view, node, r):
     memory[row + ALLOCATED] += 1
     _weigh(view, node)
     memory[replica_row(r) + LOAD_PS] += memory[row + NODE_LOAD_PS]
+    note_changed(view, r)
     view.holds[node, r // BITS] |= 1 << (r % BITS)
     view.list[r, SIZE_BLK] += view.run_blk[node]
     append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
@@ -236,6 +279,7 @@ def withdraw(view, node, r):
     view.holds[node, r // BITS] &= ~(1 << (r % BITS))
     view.list[r, SIZE_BLK] -= view.run_blk[node]
     memory[replica_row(r) + LOAD_PS] -= memory[row + NODE_LOAD_PS]
+    note_changed(view, r)
     memory[row + ALLOCATED] -= 1
     _weigh(view, node)
     remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
@@ -265,32 +309,24 @@ def note_cache(view, run, r, held_blk):
 
 @kernel
 def move_subtree(view, node, source, target):
-    """Reassign a node, and all below it that replica `source` is allocated, to replica `target`.
-
-    Returns
-    -------
-    bool
-        Whether the load of others may have changed, as `target` had a part of it already.
-    """
+    """Reassign a node, and all below it that replica `source` is allocated, to replica `target`."""
     memory = view.memory
-    merged = False
     at = node
     descend = True
     while True:
         if descend:
-            merged = merged or holds_run(view, at, target)
             allocate(view, at, target)
             withdraw(view, at, source)
         below = memory[node_row(view, at) + DOWN] - 1 if descend else NONE
         if below == NONE:
             if at == node:
-                return merged
+                return
             below = memory[node_row(view, at) + NEXT] - 1
             if below == NONE:
                 at = memory[node_row(view, at) + UP] - 1
                 descend = False
                 if at == node:
-                    return merged
+                    return
                 continue
         at = below
         descend = holds_run(view, at, source)
@@ -312,6 +348,7 @@ def _change(view, request, its, by):
     node = memory[its + ITS_NODE]
     if node == NONE:
         memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_OWN_PS]
+        note_changed(view, memory[its + AT])
         return
     row = node_row(view, node)
     could = movable(view, row)
@@ -333,6 +370,7 @@ def count_sent(view, request, r, now):
     memory[request_row(view, memory[SENT]) + NTH_SENT] = request
     memory[SENT] += 1
     memory[replica_row(r) + OUTSTANDING] += 1
+    note_changed(view, r)
     _change(view, request, its, 1)
     for place in range(view.path_ptr[request + 1] - 1, view.path_ptr[request] - 1, -1):
         allocate(view, view.path[place], r)
@@ -362,6 +400,7 @@ def count_done(view, request):
     """Note the end of a request."""
     r = view.memory[request_row(view, request) + AT]
     view.memory[replica_row(r) + OUTSTANDING] -= 1
+    note_changed(view, r)
     for place in range(view.path_ptr[request + 1] - 1, view.path_ptr[request] - 1, -1):
         use(view, view.path[place], r, -1)
 
@@ -399,44 +438,6 @@ def _age(view, until, out, end, column, older):
             memory[row + OLD_TTFTS] += 1
             memory[row + OLD_TTFT_PS] += memory[its + TTFT_PS]
         _note_slowed(view, memory[its + ITS_NODE])
-
-
-# --- the engines' hit ratio, as it is polled ----------------------------------------------------------------
-
-
-@kernel
-def poll(view, now, every_ps, horizon_ps):
-    """Poll the replicas' hit ratios if that is due; returns the best of them as of the last poll."""
-    memory = view.memory
-    number = now // every_ps
-    best = 2 * view.tree[REPLICAS]
-    if number + 1 == memory[POLL]:
-        return view.real[best]
-    memory[POLL] = number + 1
-    _count_hits(view, number * every_ps, POLLED, FIRST, 1)
-    _count_hits(view, number * every_ps - horizon_ps, POLLED_OUT, POLLED, -1)
-    view.real[best] = -1.0
-    for r in range(view.load.shape[0]):
-        row = replica_row(r)
-        ratio = memory[row + HIT_TOK] / memory[row + PROMPT_TOK] if memory[row + PROMPT_TOK] > 0 else 0.0
-        if ratio > view.real[best]:
-            view.real[best] = ratio
-            memory[BEST] = r
-    return view.real[best]
-
-
-@kernel
-def _count_hits(view, until, out, end, by):
-    """Move one end of the polled window up to `until`."""
-    memory = view.memory
-    while memory[out] < memory[end]:
-        its = request_row(view, memory[request_row(view, memory[out]) + NTH_FIRST])
-        if memory[its + FIRST_PS] > until:
-            return
-        memory[out] += 1
-        row = replica_row(memory[its + AT])
-        memory[row + HIT_TOK] += by * memory[its + ITS_HIT_TOK]
-        memory[row + PROMPT_TOK] += by * memory[its + ITS_PROMPT_TOK]
 
 
 # --- what making room would cost ----------------------------------------------------------------------------

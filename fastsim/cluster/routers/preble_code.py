@@ -24,10 +24,11 @@ from typing import Annotated
 import msgspec
 
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill
+from fastsim.cluster._masks import fill, lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
 from fastsim.cluster.routers._preble_lists import after, first_of
+from fastsim.cluster.routers._preble_polls import poll
 from fastsim.cluster.routers._preble_times import prefill_ps
 from fastsim.cluster.routers.preble import NotNegative, Positive, Ratio, Share, Times, forest
 from fastsim.cluster.routers.registry import router
@@ -92,6 +93,7 @@ def _note_tpot(view, r, seconds):
     upper = view.real[ranked + size // 2]
     lower = view.real[ranked + (size - 1) // 2]
     view.real[view.tree[REPLICAS] + r] = (lower + upper) / 2
+    nd.note_changed(view, r)
 
 
 @kernel(inline="always")
@@ -102,44 +104,56 @@ def _ranked(view, r):
 
 @kernel
 def _insert(view, r, seconds):
+    """Put a time among replica r's times, for the oldest if there are enough; the ordered ones stay so."""
     real = view.real
     row = nd.replica_row(r)
-    ranked = _ranked(view, r)
+    first = _ranked(view, r)
     seen = view.memory[row + nd.N_TPOT]
     view.memory[row + nd.N_TPOT] = seen + 1
-    turn = ranked - KEPT_TPOTS + seen % KEPT_TPOTS
-    size = min(seen, KEPT_TPOTS)
+    turn = first - KEPT_TPOTS + seen % KEPT_TPOTS
+    at = first + seen
+    last = at
     if seen >= KEPT_TPOTS:
-        at = ranked
-        while real[at] != real[turn]:
-            at += 1
-        while at < ranked + KEPT_TPOTS - 1:
-            real[at] = real[at + 1]
-            at += 1
-        size = KEPT_TPOTS - 1
+        last = first + KEPT_TPOTS - 1
+        at = _place(real, first, last, real[turn])
     real[turn] = seconds
-    at = ranked + size
-    while at > ranked and real[at - 1] > seconds:
+    while at > first and real[at - 1] > seconds:
         real[at] = real[at - 1]
         at -= 1
+    while at < last and real[at + 1] < seconds:
+        real[at] = real[at + 1]
+        at += 1
     real[at] = seconds
+
+
+@kernel
+def _place(real, low, high, value):
+    """First place from `low` to `high`, which are in order, whose value is not below `value`."""
+    while low < high:
+        middle = (low + high) // 2
+        if real[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 # --- costs --------------------------------------------------------------------------------------------------
 
 
 @kernel
-def _weigh(view, r):
-    row = nd.replica_row(r)
-    decode_s = view.memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
-    view.real[r] = view.memory[row + nd.LOAD_PS] * 1e-12 + decode_s
-
-
-@kernel
-def _weigh_all(view):
-    """Write load L of all replicas, in seconds, to the start of ``view.real``."""
-    for r in range(view.load.shape[0]):
-        _weigh(view, r)
+def _weigh(view):
+    """Write load L of the replicas where it may have changed, in seconds, to the start of ``view.real``."""
+    memory = view.memory
+    for word in range(view.best.shape[0]):
+        left = memory[nd.changed_at(view) + word]
+        memory[nd.changed_at(view) + word] = 0
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            row = nd.replica_row(r)
+            decode_s = memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
+            view.real[r] = memory[row + nd.LOAD_PS] * 1e-12 + decode_s
 
 
 @kernel
@@ -278,39 +292,45 @@ def _movable(view, r):
     return count, cheapest
 
 
-@kernel(inline="always")
-def _relievable(view, r):
-    """Whether replica r has nodes to move, or a single one to be shared: its times to first token doubled."""
-    row = nd.replica_row(r)
-    count = view.memory[row + nd.N_MOVABLE]
-    return count > 1 or (count == 1 and view.memory[row + nd.N_SLOWED] == 1 and view.params[AUTOSCALE] != 0.0)
+@kernel
+def _lightest(view):
+    """The lightest replica of ``view.best``, the lowest index among equals."""
+    lightest = NONE
+    least_s = 0.0
+    for r in range(view.load.shape[0]):
+        if view.best[r // BITS] >> (r % BITS) & 1 and (lightest == NONE or view.real[r] < least_s):
+            lightest = r
+            least_s = view.real[r]
+    return lightest
 
 
 @kernel
-def _heaviest_and_lightest(view):
-    """The heaviest replica of ``view.best`` that can be relieved, -1 if there is none; the lightest of all.
+def _moves(view, heavy, light):
+    """Whether a replica that can be relieved is: not if moving its cheapest node would swap their roles."""
+    movable, node = _movable(view, heavy)
+    if movable == 1:  # it would not be looked at had its requests not slowed down
+        return view.params[AUTOSCALE] != 0.0
+    cost_s = view.memory[nd.node_row(view, node) + nd.NODE_LOAD_PS] * 1e-12
+    return view.real[heavy] - cost_s >= view.real[light] + cost_s
 
-    The lowest index among equals.
-    """
+
+@kernel
+def _next_to_relieve(view, light):
+    """The heaviest replica of ``view.best`` that is relieved, the lowest index among equals, or -1."""
     heaviest = NONE
-    lightest = NONE
-    most_s = 0.0
-    least_s = 0.0
-    replicas = view.load.shape[0]
+    most_s = view.params[HIGH_LOAD] * view.real[light]
     for word in range(view.best.shape[0]):
-        there = view.best[word]
-        first = word * BITS
-        for r in range(first, min(first + BITS, replicas)):
-            if there >> (r - first) & 1 == 0:
-                continue
+        left = view.best[word] & nd.relievable(view, word)
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
             load_s = view.real[r]
-            if lightest == NONE or load_s < least_s:
-                lightest = r
-                least_s = load_s
-            if (heaviest == NONE or load_s > most_s) and _relievable(view, r):
+            if r == light or load_s < most_s or (heaviest != NONE and load_s == most_s):
+                continue
+            if _moves(view, r, light):
                 heaviest = r
                 most_s = load_s
-    return heaviest, lightest
+    return heaviest
 
 
 @kernel
@@ -323,17 +343,14 @@ def _relieve(view, heavy, light):
     movable, node = _movable(view, heavy)
     if movable == 1:
         nd.allocate(view, node, light)
-        _weigh_all(view)
+        _weigh(view)
         return
     while node != NONE and view.real[heavy] >= threshold * view.real[light]:
         cost_s = view.memory[nd.node_row(view, node) + nd.NODE_LOAD_PS] * 1e-12
         if view.real[heavy] - cost_s < view.real[light] + cost_s:
             return
-        if nd.move_subtree(view, node, heavy, light):
-            _weigh_all(view)
-        else:
-            _weigh(view, heavy)
-            _weigh(view, light)
+        nd.move_subtree(view, node, heavy, light)
+        _weigh(view)
         _, node = _movable(view, heavy)
 
 
@@ -348,13 +365,20 @@ def _drop_heavier(view, heavy):
 @kernel
 def _rebalance(view):
     """Relieve the heaviest replica for the lightest, then the next heaviest, while they are far apart."""
+    some = 0
+    for word in range(view.best.shape[0]):
+        some |= nd.relievable(view, word)
+    if some == 0:
+        return
+    _weigh(view)
     fill(view.best, view.load.shape[0])
-    while True:
-        heavy, light = _heaviest_and_lightest(view)
-        if heavy in (NONE, light) or view.real[heavy] < view.params[HIGH_LOAD] * view.real[light]:
-            return
+    light = _lightest(view)
+    heavy = _next_to_relieve(view, light)
+    while heavy != NONE:
         _drop_heavier(view, heavy)
         _relieve(view, heavy, light)
+        light = _lightest(view)
+        heavy = NONE if light == NONE else _next_to_relieve(view, light)
 
 
 def hear(view, kind, what, replica, value):
@@ -384,7 +408,7 @@ def _choose(view, request, deepest, leaf_tok):
         return _cheapest(view, request, leaf_tok)
     if view.params[DECODE_FIRST]:
         every_ps = int(view.params[POLL_S] * 1e12)
-        ratio = nd.poll(view, view.prompt[NOW_PS], every_ps, int(view.params[HIT_WINDOW_S] * 1e12))
+        ratio = poll(view, view.prompt[NOW_PS], every_ps, int(view.params[HIT_WINDOW_S] * 1e12))
         if ratio >= view.params[HIT_RATIO]:
             return view.memory[nd.BEST]
     fill(view.best, view.load.shape[0])
@@ -432,12 +456,11 @@ def preble_code(view, request):
     nd.expire(view, view.prompt[NOW_PS], int(view.params[HORIZON_S] * 1e12))
     deepest, leaf_tok = _leaf(view, request)
     important = _prepare(view, request)
-    _weigh_all(view)
+    _weigh(view)
     chosen = _choose(view, request, deepest, leaf_tok)
     _send(view, request, chosen, important)
     levels = view.path_ptr[request + 1] - important - (0 if view.tail_blk[request] > 0 else 1)
     warm = view.memory[nd.SENT] >= view.params[WARM_REQUESTS] * view.load.shape[0]
     if view.params[REBALANCE] and warm and (important == NONE or levels < _DEEP):
-        _weigh_all(view)
         _rebalance(view)
     return chosen
