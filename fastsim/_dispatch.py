@@ -69,7 +69,7 @@ class Kernel(_Dispatcher):
 
     def get_compile_result(self, sig: Any) -> Any:
         """The compiled code for `sig`; numba asks for it to make a function pointer."""
-        if self._declared is not None:
+        if self._declared is not None and not self.overloads:
             self.compile(sig)
         return super().get_compile_result(sig)
 

@@ -48,9 +48,10 @@ class Struct:
         if given.keys() != wanted.keys() or len(arrays) + len(named) != len(wanted):
             raise TypeError(f"{type(self).__name__} takes exactly these fields: {', '.join(wanted)}")
         words: list[int] = []
-        for field, array_type in wanted.items():
+        kind = self._numba_type_
+        for field in wanted:
             array = given[field]
-            _check(f"{type(self).__name__}.{field}", array, array_type, self._numba_type_.rows.get(field))
+            _check(type(self).__name__, kind, field, array)
             # No owner and no memory header: the array is ours to keep alive, not the kernel's.
             words += [0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides]
         self.__dict__.update((field, given[field]) for field in wanted)
@@ -72,18 +73,20 @@ class StructType(types.Type):
     def __init__(self, name: str, fields: dict[str, Any], rows: dict[str, int]) -> None:
         self.fields = fields
         self.rows = rows
+        self.dtypes = {field: as_dtype(kind.dtype) for field, kind in fields.items()}  # numba takes its time
         listed = (f"{field}: {kind} {rows.get(field, '')}" for field, kind in fields.items())
         super().__init__(f"{name}({', '.join(listed)})")
 
 
-def _check(what: str, array: Any, wanted: Any, row: int | None) -> None:
+def _check(name: str, kind: StructType, field: str, array: Any) -> None:
+    what, wanted, row = f"{name}.{field}", kind.fields[field], kind.rows.get(field)
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{what} must be a NumPy array, not {type(array).__name__}")
-    if array.dtype != as_dtype(wanted.dtype) or array.ndim != wanted.ndim:
+    if array.dtype != kind.dtypes[field] or array.ndim != wanted.ndim:
         raise TypeError(f"{what} must be {wanted}, not {array.dtype} with {array.ndim} dimensions")
     if row is not None and array.shape[-1] != row:
         raise TypeError(f"{what} must have rows of {row}, not of {array.shape[-1]}")
-    if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
+    if not array.flags.carray:
         raise TypeError(f"{what} must be C-contiguous, aligned and writable")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -83,6 +84,11 @@ class Tree:
     most_blk: int = 0
 
 
+@functools.cache
+def _hints(params: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(params)
+
+
 def _number(hint: Any, value: Any) -> float:
     return float(get_args(hint).index(value) if isinstance(value, str) else value)
 
@@ -147,7 +153,7 @@ class Router:
     def vector(self, spec: Any) -> npt.NDArray[np.float64]:
         """The parameters as the policy reads them, ``view.params``: in order; a choice is its place."""
         named = zip(self.params.__struct_fields__, msgspec.structs.astuple(spec), strict=True)
-        hints = get_type_hints(self.params)
+        hints = _hints(self.params)
         return np.array([_number(hints[name], value) for name, value in named] or [0.0])
 
     def room(self, length: Room, spec: Any, size: Any) -> int:
