@@ -118,7 +118,7 @@ def describe(s, view, i):
     prompt[SEND_BLK] = 0
 
 
-@kernel
+@kernel(inline="always")
 def decide(s, view, route, i, now):
     """Let a router choose a replica for request i; a fault is noted if there is no such replica."""
     describe(s, view, i)
@@ -156,7 +156,7 @@ def _record_view(s, view, i):
         view.score[k] = math.nan
 
 
-@kernel
+@kernel(inline="always")
 def _send(s, view, r, i, now):
     """Send request i to replica r, at once or when the blocks that its router wants there have come."""
     s.req[i, REPLICA] = r
@@ -174,7 +174,7 @@ def _send(s, view, r, i, now):
         replay(s, r)
 
 
-@kernel
+@kernel(inline="always")
 def _try(s, views, route, i, now):
     """Ask request i's router for a replica; returns whether it let the request go."""
     view = view_at(views, s.owner[i])
@@ -286,7 +286,7 @@ def try_held(s, views, route):
     pool[RETRY_PS] = NONE
 
 
-@kernel
+@kernel(inline="always")
 def take(s, views, route, i, now):
     """Let request i, which arrives, come to its router."""
     if s.cfg[NEWS] and not has_room(s, 0):
