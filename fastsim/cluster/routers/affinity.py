@@ -6,7 +6,7 @@ import msgspec
 
 from fastsim.cluster.routers.ranges import NotNegative, Share
 from fastsim.cluster.routers.registry import router
-from fastsim.cluster.routers.view import least, match_share, nearest, smallest_and_largest
+from fastsim.cluster.routers.view import least_loaded, match_share, nearest, smallest_and_largest
 
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ def affinity_threshold(view, request):
     """The longest match if its share of the prompt is above theta, else the least loaded replica."""
     if match_share(view) > view.params[0]:
         return nearest(view)
-    return least(view.load)
+    return least_loaded(view)
 
 
 @router("cache_aware_guard", needs=["match"], params=Guard)
@@ -47,7 +47,7 @@ def cache_aware_guard(view, request):
     """
     low, high = smallest_and_largest(view.load)
     if high - low > view.params[1] and high > view.params[2] * low:
-        return least(view.load)
+        return least_loaded(view)
     if match_share(view) > view.params[0]:
         return nearest(view)
-    return least(view.load)
+    return least_loaded(view)

@@ -19,7 +19,7 @@ from fastsim.cluster.routers.ring import (
     unkept_tree,
 )
 from fastsim.cluster.routers.sessions import drop_sessions, keep_session, replica_of, session_room
-from fastsim.cluster.routers.view import NOW_PS, in_ps, least, prompt_tok, session
+from fastsim.cluster.routers.view import NOW_PS, in_ps, least_loaded, prompt_tok, session
 from fastsim.rng import uniform
 
 # --- bounded loads ------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def session_sticky(view, request):
     known = session(view)
     r = replica_of(view, known) if known >= 0 else -1
     if r < 0:
-        r = least(view.load)
+        r = least_loaded(view)
     if known >= 0:
         keep_session(view, known, r, now)
     return r

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.view import least
+from fastsim.cluster.routers.view import least_loaded as _least_loaded
 from fastsim.rng import below
 
 
@@ -38,7 +39,7 @@ def round_robin(view, request):
 @router("least_loaded")
 def least_loaded(view, request):
     """Fewest requests in flight; ties to the lowest index."""
-    return least(view.load)
+    return _least_loaded(view)
 
 
 @router("power_of_two")

@@ -38,6 +38,7 @@ from fastsim.cluster.routers.view import (
     NOW_PS,
     in_ps,
     least,
+    least_loaded,
     prompt_tok,
     session,
     smallest_and_largest,
@@ -164,7 +165,7 @@ def _cache_aware(view, request, fallback):
         if fallback == _BY_PROCESSED:
             r = _least_processed(view, counted)
         else:
-            r = least(view.load) if counted else 0
+            r = least_loaded(view) if counted else 0
     insert(view, request, r)
     view.memory[_PROCESSED + r] += 1
     return r
@@ -260,7 +261,7 @@ def sglang_prefix_hash(view, request):
     most = view.params[1] * ((total + 1) / replicas)
     if total == 0 or view.load[first] <= most:
         return first
-    other = least(view.load)
+    other = least_loaded(view)
     return other if view.load[other] <= most else first
 
 

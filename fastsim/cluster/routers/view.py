@@ -8,7 +8,8 @@ alike is the same array in each.
 from __future__ import annotations
 
 from fastsim._jit import define, kernel, pointers, struct
-from fastsim.cluster._state import BITS
+from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._state import BITS, LEVELS
 
 _FIELDS = {
     "load": "int64[::1]",  # [replicas], requests in flight
@@ -147,6 +148,17 @@ def least(values):
     while values[k] != smallest:
         k += 1
     return k
+
+
+@kernel
+def least_loaded(view):
+    """Replica with the fewest requests in flight, the lowest index among equals; no look at the rest."""
+    level = view.level
+    for at in range(LEVELS - 1):
+        for word in range(level.shape[1]):
+            if level[at, word]:
+                return word * BITS + lowest_bit(level[at, word])
+    return least(view.load)
 
 
 @kernel

@@ -28,6 +28,7 @@ from fastsim.cluster.routers.view import (
     NOW_PS,
     in_ps,
     least,
+    least_loaded,
     prompt_tok,
     session,
     smallest_and_largest,
@@ -96,7 +97,7 @@ def vllm_cache_aware(view, request):
             if depth_tok / prompt_tok(view) > view.params[0]:
                 r = _least_loaded_tenant(view, run)
     if r < 0:
-        r = least(view.load) if counted else 0
+        r = least_loaded(view) if counted else 0
     if known >= 0:
         keep_session(view, known, r, now)
     insert(view, request, r)
