@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from fastsim import Cluster
 from fastsim._jit import kernel
 from fastsim.cluster import _state as st
@@ -56,24 +54,27 @@ class Burst:
         return burst
 
     def _serve(self) -> None:
-        news = int(self.state.cfg[st.NEWS])
-        everything = self.state.req
-        self._finish(run, req=everything[: self.served])
-        now = int(self.state.rep[:, st.PS].max()) + 1
-        everything[self.served :, st.ARRIVAL] = now
-        self.state.cfg[st.NEWS] = news  # a run that is over has nothing more to report
-        self.state = st.State(**{**_arrays(self.state), "req": everything})
+        state = self.state
+        news = int(state.cfg[st.NEWS])
+        state.pool[st.COMING] = self.served
+        self._finish(run)
+        state = self.state
+        assert state.pool[st.NEXT_REQUEST] == self.served
+        state.cfg[st.NEWS] = news  # a run that is over has nothing more to report
+        state.pool[st.COMING] = len(state.req)
+        state.req[self.served :, st.ARRIVAL] = state.rep[:, st.PS].max() + 1
 
     def route(self) -> float:
         """Route the requests of the instant; returns the CPU seconds this took."""
         begin = time.process_time()
         self._finish(route_rest)
-        return time.process_time() - begin
+        spent_s = time.process_time() - begin
+        assert self.state.pool[st.NEXT_REQUEST] == len(self.state.req)
+        assert self.state.rep[:, st.FINISHED].sum() <= self.served  # nothing was served meanwhile
+        return spent_s
 
-    def _finish(self, kernel: Any, **changed: np.ndarray) -> None:
+    def _finish(self, kernel: Any) -> None:
         """Call a kernel until it is done, with larger pools whenever they fill up."""
-        if changed:
-            self.state = st.State(**{**_arrays(self.state), **changed})
         while True:
             fault = int(
                 kernel(self.state, pack_views(self.views), self.policy.policy, self.policy.heard or deaf)
@@ -85,10 +86,6 @@ class Burst:
                 self.state.pool[st.FAULT] = st.NO_FAULT
             else:
                 self.state = grown(self.state)
-
-
-def _arrays(state: Any) -> dict[str, np.ndarray]:
-    return {name: getattr(state, name) for name in st.FIELDS}
 
 
 @kernel(signature="int64(State, int64[::1], Route, Heard)")
