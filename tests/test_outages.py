@@ -81,6 +81,14 @@ def test_many_random_outages(engine):
 
 
 @small
+def test_what_a_request_generated_is_shared_with_nobody_in_the_lectures_engine():
+    """Longest prefix first after a restart: two with answers begun, and a token of prompt in common."""
+    case = troubled_case(23, "lecture", ("preble",))
+    assert case["engine"]["order"] == "longest_prefix"
+    assert differences(serve(case), serve_slowly(case)) == []
+
+
+@small
 @pytest.mark.parametrize("router", list(ROUTERS))
 def test_every_policy_bears_restarts_and_joins(router):
     """Equal to its twin, and nothing ends on a replica before that has joined."""

@@ -169,10 +169,8 @@ class Request:
         return keys
 
     def units_now(self) -> Sequence[tuple[int, int]]:
-        """As `units`, with the full blocks of what was generated so far."""
-        return (
-            self.units if len(self.units) >= len(self.keys) else [(key, self.block_tok) for key in self.keys]
-        )
+        """As `units`, with the full blocks of what was generated so far, which the lecture never shares."""
+        return self.units if self.whole else [(key, self.block_tok) for key in self.keys]
 
     def generate(self) -> None:
         """Append one output token."""
