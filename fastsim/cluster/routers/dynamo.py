@@ -33,8 +33,8 @@ _SOURCE = "ai-dynamo/dynamo, mid-2026"
 _PS_PER_S = 1e12
 
 
-class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of `dynamo_kv`."""
+class DynamoCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of today's cost, however caches are known."""
 
     overlap_credit: NotNegative = 1.0  # blocks of prefill that a cached block saves
     prefill_load_scale: NotNegative = 1.0  # weight of prefill against decode blocks
@@ -44,20 +44,17 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_threshold: NotNegative = 0.0  # hold while all have more active prefill, in batches; 0 never holds
     expiry_s: NotNegative = 300.0  # a request not heard of for so long is taken for lost
     sweep_s: NotNegative = 60.0  # lost requests are looked for so often; 0 only at a replica's next request
+
+
+class DynamoKv(DynamoCosts, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_kv`."""
+
     predicted_ttl_s: NotNegative = 0.0  # believe for so long that what was sent is cached; 0 never
 
 
-class DynamoTtl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of `dynamo_kv_ttl`: those of `dynamo_kv`, but for how caches are known."""
+class DynamoTtl(DynamoCosts, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `dynamo_kv_ttl`."""
 
-    overlap_credit: NotNegative = 1.0
-    prefill_load_scale: NotNegative = 1.0
-    request_weight: NotNegative = 0.0
-    credit_decay: NotNegative = 0.0
-    temperature: NotNegative = 0.0
-    queue_threshold: NotNegative = 0.0
-    expiry_s: NotNegative = 300.0
-    sweep_s: NotNegative = 60.0
     ttl_s: NotNegative = 120.0  # what was sent is taken to be cached for so long after its last use
 
 

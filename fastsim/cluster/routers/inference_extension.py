@@ -19,6 +19,7 @@ from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.tree import (
     BLOCK_TOK,
     KEEP_BLOCKS,
+    anybody_holds,
     blocks_sent,
     remember,
     tree_matches,
@@ -36,7 +37,7 @@ _TOKEN_LIMIT = 4_194_304.0  # in-flight tokens at which the token scorer gives n
 
 
 class Scorers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of `epp`: weights of the scorers, then the rest; defaults are llm-d's profile of 2026."""
+    """Parameters of `epp_precise`: weights of the scorers, then the rest; defaults are llm-d's of 2026."""
 
     queue: NotNegative = 2.0  # fewest waiting requests
     kv_use: NotNegative = 2.0  # lowest use of the KV cache
@@ -52,52 +53,28 @@ class Scorers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sticky_limit_s: NotNegative = 18.0  # unless the best of them is so much slower than the best other
     prefill_rate: Annotated[float, msgspec.Meta(gt=0.0)] = 15928.0  # tokens a second, for that comparison
     scrape_s: NotNegative = 0.05  # metrics are this old at most
+
+
+class IndexedScorers(Scorers, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `epp`."""
+
     index_blk: Count = 31250  # blocks remembered a replica; the engine's own number if that is smaller
     min_block_tok: Count = 64  # tokens a block of the index: the engine's, but at least so many
     gaps_count: bool = True  # its known quirk: a later block counts though an earlier one is missing
 
 
-class Scorers2025(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of `epp_2025`; defaults are the chart's of July 2025. See `Scorers`."""
+class Scorers2025(Scorers, frozen=True, forbid_unknown_fields=True):
+    """Parameters of `epp_2025`; defaults are the chart's of July 2025."""
 
     queue: NotNegative = 1.0
     kv_use: NotNegative = 1.0
     prefix: NotNegative = 1.0
-    running: NotNegative = 0.0
-    active: NotNegative = 0.0
-    load_aware: NotNegative = 0.0
-    token_load: NotNegative = 0.0
-    no_hit_lru: NotNegative = 0.0
-    length_weight: Share = 0.0
-    picker: Picker = "max_score"
-    sticky_share: Share = 0.0
     sticky_limit_s: NotNegative = 5.0
-    prefill_rate: Annotated[float, msgspec.Meta(gt=0.0)] = 15928.0
-    scrape_s: NotNegative = 0.05
     index_blk: Count = 31250
     block_chars: Count = 64  # characters a block of the index
     gaps_count: bool = True
     chars_per_tok: Annotated[float, msgspec.Meta(gt=0.0)] = 4.0
     most_blk: Count = 256  # blocks of a prompt that are looked at
-
-
-class ScorersPrecise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of `epp_precise`. See `Scorers`."""
-
-    queue: NotNegative = 2.0
-    kv_use: NotNegative = 2.0
-    prefix: NotNegative = 3.0
-    running: NotNegative = 0.0
-    active: NotNegative = 0.0
-    load_aware: NotNegative = 0.0
-    token_load: NotNegative = 0.0
-    no_hit_lru: NotNegative = 0.0
-    length_weight: Share = 0.0
-    picker: Picker = "max_score"
-    sticky_share: Share = 0.0
-    sticky_limit_s: NotNegative = 18.0
-    prefill_rate: Annotated[float, msgspec.Meta(gt=0.0)] = 15928.0
-    scrape_s: NotNegative = 0.05
 
 
 (_QUEUE, _KV, _PREFIX, _RUNNING, _ACTIVE, _LOAD_AWARE, _TOKENS, _COLD, _LENGTH) = range(9)
@@ -127,10 +104,7 @@ def _matches_with_gaps(view, request):
         match[r] = 0
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         run = view.path[place]
-        some = 0
-        for word in range(view.holds.shape[1]):
-            some |= view.holds[run, word]
-        if some == 0:
+        if not anybody_holds(view, run):
             return
         for word in range(view.holds.shape[1]):
             left = view.holds[run, word]
@@ -334,7 +308,7 @@ def _index_2025(params, cluster):
 @router(
     "epp",
     needs=["metrics", "work"],
-    params=Scorers,
+    params=IndexedScorers,
     source=_SOURCE,
     view="own",
     memory=_room,
@@ -366,7 +340,7 @@ def epp_2025(view, request):
 @router(
     "epp_precise",
     needs=["metrics", "work", "matches"],
-    params=ScorersPrecise,
+    params=Scorers,
     source=_SOURCE + ", with llm-d-kv-cache",
     view="own",
     memory=_room,

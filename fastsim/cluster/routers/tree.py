@@ -99,6 +99,15 @@ def tree_matches(view, request):
             set_all(match, word, best[word], tokens)
 
 
+@kernel(inline="always")
+def anybody_holds(view, run):
+    """Whether any replica was sent a prompt through a run."""
+    some = 0
+    for word in range(view.holds.shape[1]):
+        some |= view.holds[run, word]
+    return some != 0
+
+
 @kernel
 def deepest(view, request):
     """Follow the prompt as far as anybody was sent it; returns the last run (or -1) and its end in blocks."""
@@ -106,10 +115,7 @@ def deepest(view, request):
     depth = 0
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         run = view.path[place]
-        some = 0
-        for word in range(view.holds.shape[1]):
-            some |= view.holds[run, word]
-        if some == 0:
+        if not anybody_holds(view, run):
             break
         last = run
         depth += view.run_blk[run]
