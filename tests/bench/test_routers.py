@@ -22,7 +22,7 @@ OF_TWO = ("power_of_two", "sglang_power_of_two", "aibrix_power_of_two")
 WIDE, WIDE_OF_TWO = Target(3), Target(1.1)
 
 SERVED, AT_ONCE = 5_000, 50_000
-PREBLE_RPS = {"tool_use": 245.0, "video_qa": 2931.0}  # of its global scheduler, by its paper (section 5.5)
+PREBLE_RPS = {"tool_use": 245.0, "video_qa": 2931.0}  # of its global scheduler, by its paper
 WORKLOADS = ("tool_use", "embodied_agent", "programming", "video_qa", "long_documents")
 DECISIONS_PER_S = Target(100_000, at_least=True)
 PREBLE = ("preble", "preble_code")
@@ -139,7 +139,7 @@ def window(replicas: int) -> Workload:
 
 
 def test_decisions(once):
-    """Decisions a second with 50,000 requests at once, as Preble measures them (section 5.5)."""
+    """Decisions a second with 50,000 requests at once, as Preble measures them."""
     once(decisions)
 
 
