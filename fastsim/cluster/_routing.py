@@ -71,7 +71,11 @@ from fastsim.cluster.routers.view import (
 
 @kernel(inline="always")
 def replay(s, r):
-    """Play the matches of replica r again, from its leaf to the root; the lower index wins a draw."""
+    """Play the matches of replica r again, from its leaf to the root; the lower index wins a draw.
+
+    This is called whenever something has happened to the replica, so its work is looked at afresh, too.
+    """
+    s.works_ps[r] = 0
     tree = s.tree
     key = s.key
     at = r + (tree.shape[0] >> 1)

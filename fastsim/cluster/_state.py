@@ -71,16 +71,16 @@ SHARER_NEXT = 22  # next request of the replica that generates shared blocks
 SCHEDULED = 23  # tokens it got in the step under way
 N_REQ = 24
 
-# State.rep
+# State.rep: a row is five cache lines, and the first has all that a look at the run under way needs
 PS, FS = 0, 1  # clock at the last boundary
 KIND = 2  # what is under way, values below
 STEPS, ALPHA, BETA = 3, 4, 5  # of the run under way: length, first step's time, growth (fs)
 TAKEN = 6  # steps of the run whose blocks are taken already
-BLANK, FREE = 7, 8  # blocks without content; blocks nobody holds, blank ones included
-LRU_FIRST, LRU_LAST = 9, 10  # extents nobody holds, next to be evicted first
-RUN_FIRST, RUN_LAST, N_RUNNING = 11, 12, 13
-WAIT_FIRST, WAIT_LAST, N_WAITING = 14, 15, 16
-DECODING, CONTEXT = 17, 18  # requests that decode; sum of their contexts at the next step
+DECODING, CONTEXT = 7, 18  # requests that decode; sum of their contexts at the next step
+BLANK, FREE = 8, 9  # blocks without content; blocks nobody holds, blank ones included
+LRU_FIRST, LRU_LAST = 10, 11  # extents nobody holds, next to be evicted first
+RUN_FIRST, RUN_LAST, N_RUNNING = 12, 13, 14
+WAIT_FIRST, WAIT_LAST, N_WAITING = 15, 16, 17
 TICK, TICK_PHASE = 19, 20  # decode steps made so far, and the remainder by the block size
 PREFILLING = 21  # first request of the running list that does not decode yet
 ADMITTED = 22  # admission numbers given
@@ -92,7 +92,7 @@ LEFT = 33  # of the token budget, while requests are admitted
 PAUSED = 34  # first of the running requests that get no token in the step under way
 RANKED, QUOTA = 35, 36  # whether those waiting have ranks for this step; how many may yet be admitted
 GROUP, TURN = 37, 38  # cycling groups: whose turn it is, and whose next
-N_REP = 39
+N_REP = 40
 
 IDLE, STEP, RUN, ADMITTING = 0, 1, 2, 3  # values of KIND
 BY_HEAD = 2  # value of RANKED: for once the head of the queue is next
@@ -181,6 +181,10 @@ _FIELDS = {
     "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
     # [words], mask of the replicas whose run under way may yet evict blocks a router sees
     "lazy": "int64[::1]",
+    # [replicas], instants from which the run under way has taken more blocks than are booked, and from which
+    # a live view of the work still to do is out of date
+    "takes_ps": "int64[::1]",
+    "works_ps": "int64[::1]",
     "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
     "session": "int64[::1]",  # [requests], given, -1 where unknown
     "owner": "int64[::1]",  # [requests], router that each request comes to

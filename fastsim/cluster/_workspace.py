@@ -133,6 +133,8 @@ def new_state(
         pool=_pools(n),
         mask=np.zeros((runs if track not in (st.TRACK_OFF, st.TRACK_TREE) else 0, 2 * words), np.int64),
         lazy=np.zeros(words, np.int64),
+        takes_ps=np.full(replicas, st.NEVER),
+        works_ps=np.zeros(replicas, np.int64),
         seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
         session=_sessions(workload),
         owner=owner,
@@ -234,7 +236,7 @@ def _aligned(rows: int, columns: int) -> np.ndarray:
 
 
 def _replicas(cluster: Cluster) -> np.ndarray:
-    rep = np.zeros((cluster.replicas, st.N_REP), np.int64)
+    rep = _aligned(cluster.replicas, st.N_REP)
     rep[:, [st.BLANK, st.FREE]] = cluster.kv_blocks
     for column in (st.LRU_FIRST, st.LRU_LAST, st.RUN_FIRST, st.RUN_LAST, st.WAIT_FIRST, st.WAIT_LAST):
         rep[:, column] = st.NONE

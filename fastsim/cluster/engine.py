@@ -63,6 +63,7 @@ from fastsim.cluster._state import (
     N_STEPS,
     N_TOKENS,
     N_WAITING,
+    NEVER,
     NEWS,
     NEWS_CACHES,
     NEWS_GAUGES,
@@ -176,6 +177,7 @@ def _decode_run(s, r, preempted):
     rep[r, ALPHA] = alpha
     rep[r, BETA] = beta
     rep[r, TAKEN] = 1
+    set_takes(s, r)
     if s.cfg[TRACK] == TRACK_LIVE:
         _set_lazy(s, r, steps)
     return run_fs(alpha, beta, steps)
@@ -228,6 +230,17 @@ def _set_end(s, r, duration):
     s.key[r] = 2 * (rep[r, PS] + (rep[r, FS] + duration) // 1000)
 
 
+@kernel(inline="always")
+def set_takes(s, r):
+    """Note when the next step of the run under way begins, after those whose blocks are booked."""
+    rep = s.rep
+    taken = rep[r, TAKEN]
+    s.takes_ps[r] = NEVER
+    if taken < rep[r, STEPS]:
+        taken_fs = rep[r, FS] + run_fs(rep[r, ALPHA], rep[r, BETA], taken)
+        s.takes_ps[r] = rep[r, PS] + taken_fs // 1000 + 1
+
+
 @kernel
 def take_until(s, r, steps):
     """Allocate the blocks of the first `steps` steps of the run under way."""
@@ -278,6 +291,7 @@ def end(s, r):
     elif rep[r, PAUSED] != NONE:
         resume_paused(s, r)
     rep[r, KIND] = IDLE
+    s.takes_ps[r] = NEVER
 
 
 @kernel
