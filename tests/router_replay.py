@@ -11,6 +11,7 @@ import numpy as np
 
 from fastsim import Cluster
 from fastsim.cluster._masks import change_load
+from fastsim.cluster._state import BITS
 from fastsim.cluster._workspace import new_state, sizes
 from fastsim.cluster.knowledge import new_views, owners, settle, views_with_larger_trees
 from fastsim.cluster.prefix import compile_prompts
@@ -51,11 +52,20 @@ class Replay:
             self.views = views_with_larger_trees(self.views)
         known = self.workload.prompt_tok[request], self.workload.session[request], now_ps
         self.view.prompt[[PROMPT_TOK, SESSION, NOW_PS]] = known
+        note_changes(self.view)
         return int(self.policy(self.view, request))
 
     def change(self, replica: int, by: int) -> None:
         """Change a load."""
         change_load(self.view.load, self.view.level, replica, by)
+
+
+def note_changes(view: Any) -> None:
+    """Let a view whose metrics and matches were filled in by hand tell of it."""
+    view.changes[0] += 1
+    view.found[:] = 0
+    for replica in np.flatnonzero(view.match):
+        view.found[replica // BITS] |= 1 << replica % BITS
 
 
 def draw(seed: int, values: Mapping[str, list]) -> dict[str, Any]:

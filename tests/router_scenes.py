@@ -21,6 +21,7 @@ from fastsim.cluster.routers import ROUTERS
 from fastsim.cluster.routers import view as rv
 from tests.cluster_runs import cluster_of
 from tests.router_cases import routed_case
+from tests.router_replay import note_changes
 from tests.twins import policies as twins
 from tests.twins.cluster import Stream
 from tests.twins.convert import to_workload
@@ -117,6 +118,7 @@ class Scenes:
             for name in names:
                 hidden = self.poisoned and need not in needs
                 getattr(view, name)[:] = FAR if hidden else values[name]
+        note_changes(view)
         prompt = view.prompt
         prompt[[rv.PROMPT_TOK, rv.OUTPUT_TOK, rv.SESSION]] = (
             request.prompt_tok,

@@ -319,13 +319,6 @@ def test_a_change_of_a_policy_recompiles_no_other_kernel():
 
 
 @small
-@given(place=st.integers(0, BITS - 1), above=st.integers(0, 2**61))
-@many
-def test_lowest_bit(place, above):
-    assert _masks.lowest_bit(((above << 1 | 1) << place) & (2**BITS - 1)) == place
-
-
-@small
 @given(replicas=st.integers(1, 3 * BITS))
 @many
 def test_fill(replicas):

@@ -8,8 +8,9 @@ refresh (periodic view).
 
 from __future__ import annotations
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, lowest_bit
+from fastsim.cluster._masks import fill
 from fastsim.cluster._state import (
     ACTIVE,
     BITS,
@@ -169,7 +170,7 @@ def _longest_part(s, run, length, best):
 
 
 @kernel
-def every_match(s, path, limit, best, match):
+def every_match(s, path, limit, best, match, found):
     """Tokens of a prompt's prefix that each replica holds.
 
     Parameters
@@ -181,13 +182,14 @@ def every_match(s, path, limit, best, match):
         Scratch.
     match : int64[replicas]
         Out: tokens.
+    found : int64[words]
+        Out: mask of the replicas with a match.
     """
     mask = s.mask
     words = mask.shape[1] >> 1
     block = s.cfg[BLOCK]
     replicas = s.cfg[REPLICAS]
-    for r in range(match.shape[0]):
-        match[r] = 0
+    clear_matches(match, found)
     fill(best, match.shape[0])
     depth = 0
     some = 1
@@ -201,6 +203,7 @@ def every_match(s, path, limit, best, match):
             gone = best[word] & ~whole & ~part
             if depth > 0 and gone:
                 set_all(match, word, gone, depth * block)
+            found[word] |= part | whole
             while part:
                 low = part & -part
                 r = word * BITS + lowest_bit(part)
@@ -214,6 +217,15 @@ def every_match(s, path, limit, best, match):
     for word in range(words):
         if best[word] and depth > 0:
             set_all(match, word, best[word], depth * block)
+
+
+@kernel(inline="always")
+def clear_matches(match, found):
+    """Forget the last matches: none are left in `match`, nobody in the mask `found`."""
+    for r in range(match.shape[0]):
+        match[r] = 0
+    for word in range(found.shape[0]):
+        found[word] = 0
 
 
 @kernel(inline="always")

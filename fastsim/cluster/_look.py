@@ -6,11 +6,13 @@ when they are as old as the view (delayed). Values are filled in when a request 
 
 from __future__ import annotations
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._index import every_match, longest_match, note, rebuild
 from fastsim.cluster._masks import change_load, least_loaded_of
 from fastsim.cluster._news import write_gauges
+from fastsim.cluster._scan import times_up_to
 from fastsim.cluster._state import (
     AT_FIRST,
     BITS,
@@ -48,6 +50,7 @@ from fastsim.cluster._state import (
     NEEDS_MATCHES,
     NEEDS_METRICS,
     NEEDS_WORK,
+    NEVER,
     NEWS_DUE,
     NEWS_GAUGE,
     NEWS_KIND,
@@ -69,7 +72,6 @@ from fastsim.cluster._state import (
     SENT,
     SHARED,
     STEPS,
-    TAKEN,
     TRACK,
     TRACK_DELAYED,
     TRACK_LIVE,
@@ -81,18 +83,18 @@ from fastsim.cluster._table import drop_slot, find_slot, put
 from fastsim.cluster.routers.tree import tree_matches, tree_nearest
 from fastsim.cluster.routers.view import MATCH_TOK, NEAREST, NOW_PS, view_at
 
+_STRIDE = 32  # replicas looked at together
+
 # --- what is true now ---------------------------------------------------------------------------------------
 
 
 @kernel
 def catch_up(s, r, now):
     """Take the blocks of all steps of replica r's run that started before `now`; returns if any was due."""
-    if s.rep[r, KIND] != RUN:
+    if now < s.takes_ps[r]:
         return False
-    steps = engine.boundary_from(s, r, now)
-    if steps <= s.rep[r, TAKEN]:
-        return False
-    engine.take_until(s, r, steps)
+    engine.take_until(s, r, engine.boundary_from(s, r, now))
+    engine.set_takes(s, r)
     return True
 
 
@@ -104,12 +106,33 @@ def _steps_done(alpha, beta, ps, fs, steps, now):
 
 @kernel
 def _work_now(s, r, now):
-    """Tokens that replica r has still to compute: those of steps that ended by `now` count as computed."""
+    """Tokens that replica r has still to compute: those of steps that ended by `now` count as computed.
+
+    Until when that is so is noted, too.
+    """
     rep = s.rep
+    s.works_ps[r] = NEVER
     if rep[r, KIND] != RUN:
         return s.work[r]
-    done = _steps_done(rep[r, engine.ALPHA], rep[r, engine.BETA], rep[r, PS], rep[r, FS], rep[r, STEPS], now)
+    alpha = rep[r, engine.ALPHA]
+    beta = rep[r, engine.BETA]
+    done = _steps_done(alpha, beta, rep[r, PS], rep[r, FS], rep[r, STEPS], now)
+    if done < rep[r, STEPS]:
+        s.works_ps[r] = rep[r, PS] + (rep[r, FS] + engine.run_fs(alpha, beta, done + 1)) // 1000
     return s.work[r] - done * rep[r, DECODING]
+
+
+@kernel
+def _renew_work(s, view, now):
+    """Bring a live view of the work up to now: since it was looked at last, few replicas made a step."""
+    work = view.work
+    until_ps = s.works_ps[: work.shape[0]]
+    for begin in range(0, work.shape[0], _STRIDE):
+        part = until_ps[begin : begin + _STRIDE]
+        if times_up_to(part, now) > 0:
+            for k in range(part.shape[0]):
+                if part[k] <= now:
+                    work[begin + k] = _work_now(s, begin + k, now)
 
 
 @kernel
@@ -166,12 +189,9 @@ def _catch_up_holders(s, i, now):
     run = s.path[s.req[i, PATH]]
     for word in range(words):
         left = s.lazy[word] & (mask[run, word] | mask[run, words + word])
-        r = word * BITS
         while left:
-            if left & 1:
-                catch_up(s, r, now)
-            left >>= 1
-            r += 1
+            catch_up(s, word * BITS + lowest_bit(left), now)
+            left &= left - 1
 
 
 @kernel
@@ -194,7 +214,7 @@ def _look_at_caches(s, view, i, now):
         limit = _limit(s, i)
         if s.cfg[TRACK] == TRACK_LIVE and limit > 0:
             _catch_up_holders(s, i, now)
-        every_match(s, s.req[i, PATH], limit, view.best, view.match)
+        every_match(s, s.req[i, PATH], limit, view.best, view.match, view.found)
 
 
 # --- a request arrives --------------------------------------------------------------------------------------
@@ -210,13 +230,14 @@ def look(s, view, i, now):
     if needs & NEEDS_WORK:
         kind = s.cfg[LOAD_VIEW]
         if kind == LIVE:
-            for r in range(view.work.shape[0]):
-                view.work[r] = _work_now(s, r, now)
+            _renew_work(s, view, now)
         elif kind == DELAYED:
             for r in range(view.work.shape[0]):
                 view.work[r] = _work_reported(s, r, now - s.cfg[DELAY_PS])
     if needs & NEEDS_METRICS:
         kind = s.cfg[METRICS_VIEW]
+        if kind in (LIVE, DELAYED):
+            view.changes[0] += 1
         if kind == LIVE:
             for r in range(view.waiting.shape[0]):
                 _measure(s, view, r, now)
@@ -241,6 +262,7 @@ def refresh(s, view, now):
         for r in range(view.work.shape[0]):
             view.work[r] = _work_now(s, r, now)
     if needs & NEEDS_METRICS and s.cfg[METRICS_VIEW] == PERIODIC:
+        view.changes[0] += 1
         for r in range(view.waiting.shape[0]):
             _measure(s, view, r, now)
     if s.cfg[TRACK] == TRACK_PERIODIC and needs & (NEEDS_MATCH | NEEDS_MATCHES):
@@ -260,6 +282,7 @@ def count_sent(s, view, i, r):
             change_load(view.load, view.level, r, 1)
         view.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT]
     if s.cfg[METRICS_VIEW] == OWN:
+        view.changes[0] += 1
         view.waiting[r] += 1
         view.kv_used[r] += -(-s.req[i, PROMPT] // s.cfg[BLOCK])
 
@@ -271,6 +294,7 @@ def _count_first(s, view, i, r):
     if s.cfg[LOAD_VIEW] == OWN:
         view.work[r] -= s.req[i, PROMPT]
     if s.cfg[METRICS_VIEW] == OWN:
+        view.changes[0] += 1
         view.waiting[r] -= 1
         view.running[r] += 1
 
@@ -282,6 +306,7 @@ def _count_finished(s, view, i, r):
     if s.cfg[LOAD_VIEW] == OWN:
         view.work[r] -= s.req[i, OUTPUT]
     if s.cfg[METRICS_VIEW] == OWN:
+        view.changes[0] += 1
         view.running[r] -= 1
         view.kv_used[r] -= -(-s.req[i, PROMPT] // s.cfg[BLOCK])
 

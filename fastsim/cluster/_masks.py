@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
+from fastsim._bits import bit_count, lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, LEVELS
-
-
-@kernel(inline="always")
-def lowest_bit(x):
-    """Place of the lowest 1 in a positive integer."""
-    place = 0
-    if x & 0xFFFFFFFF == 0:
-        x >>= 32
-        place = 32
-    if x & 0xFFFF == 0:
-        x >>= 16
-        place += 16
-    if x & 0xFF == 0:
-        x >>= 8
-        place += 8
-    if x & 0xF == 0:
-        x >>= 4
-        place += 4
-    if x & 3 == 0:
-        x >>= 2
-        place += 2
-    return place if x & 1 else place + 1
 
 
 @kernel(inline="always")
@@ -72,10 +51,7 @@ def count_of(mask):
     """Replicas in a mask."""
     count = 0
     for word in range(mask.shape[0]):
-        left = mask[word]
-        while left:
-            left &= left - 1
-            count += 1
+        count += bit_count(mask[word])
     return count
 
 
@@ -84,9 +60,10 @@ def member_of(mask, k):
     """Replica number k of a mask, counted from 0 by index."""
     for word in range(mask.shape[0]):
         left = mask[word]
-        while left:
-            if k == 0:
-                return word * BITS + lowest_bit(left)
-            left &= left - 1
-            k -= 1
+        members = bit_count(left)
+        if k < members:
+            for _ in range(k):
+                left &= left - 1
+            return word * BITS + lowest_bit(left)
+        k -= members
     return -1

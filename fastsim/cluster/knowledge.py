@@ -195,6 +195,7 @@ def new_views(
         "work": np.zeros(replicas, np.int64),
         **{name: np.zeros(replicas, np.int64) for name in ("waiting", "running", "kv_used")},
         "kv_blocks": np.array([cluster.kv_blocks]),
+        "changes": np.ones(1, np.int64),
         "limits": np.array([cluster.batch_tok, cluster.seqs, cluster.block, n]),
         "params": policy.vector(params),
         **_step_time(policy, workload, cluster),
@@ -213,6 +214,7 @@ def new_views(
             "score": np.zeros(replicas),
             "prompt": prompt,
             "best": np.zeros(state.level.shape[1], np.int64),
+            "found": np.zeros(state.level.shape[1], np.int64),
             "memory": np.zeros(policy.room(policy.memory, params, size), np.int64),
             "real": np.zeros(policy.room(policy.real, params, size)),
             "count": np.zeros((st.table_slots(policy.room(policy.count, params, size)), 2), np.int64),
@@ -237,6 +239,7 @@ def views_with_joined(views: Sequence[Any], state: Any) -> list[Any]:
     for view in views:
         arrays = {name: getattr(view, name) for name in FIELDS}
         arrays |= {name: _whole(arrays[name]) for name in _BY_REPLICA}
+        view.changes[0] += 1
         made.append(View(**_seen(arrays, active)))
     for level in {id(view.level): view.level for view in made if view.level is not state.level}.values():
         level[0, (active - 1) // st.BITS] |= 1 << (active - 1) % st.BITS

@@ -11,8 +11,8 @@ whole number of picoseconds, so that replicas can be told of its changes.
 
 from __future__ import annotations
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import lowest_bit
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
 from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS, SIZE_BLK, holds_run, lost_run

@@ -11,9 +11,11 @@ from typing import Annotated
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill
-from fastsim.cluster._state import BITS
+from fastsim.cluster._masks import fill, member_of
+from fastsim.cluster._scan import last_place_in, lowest
+from fastsim.cluster._state import BITS, LEVELS
 from fastsim.cluster.routers.picks import choose_least
 from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.tree import KEEP_SHARED, forget_old, remember, tree_matches
@@ -21,6 +23,7 @@ from fastsim.cluster.routers.view import (
     FINISHED,
     FIRST_TOKEN,
     NOW_PS,
+    OUTPUT_TOK,
     PROMPT_TOK,
     session,
     smallest_and_largest,
@@ -58,19 +61,17 @@ class PrefixCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @kernel
 def take_least_loaded(view):
     """Replica of the fewest requests in flight, one of equals at random."""
-    for r in range(view.load.shape[0]):
-        view.score[r] = view.load[r]
-    return choose_least(view.score, view.rng, 0.0)
+    score = view.score
+    load = view.load
+    for r in range(score.shape[0]):
+        score[r] = load[r]
+    return choose_least(score, view.rng, 0.0)
 
 
 @kernel
 def _last_least(score):
     """Index of the smallest value, the highest index among equals."""
-    chosen = 0
-    for r in range(score.shape[0]):
-        if score[r] <= score[chosen]:
-            chosen = r
-    return chosen
+    return last_place_in(score, lowest(score))
 
 
 @router("aibrix_least_request", source=_SOURCE, view="own")
@@ -82,9 +83,11 @@ def aibrix_least_request(view, request):
 @router("aibrix_least_kv_cache", needs=["metrics"], params=Scraped, source=_SOURCE, view="own")
 def aibrix_least_kv_cache(view, request):
     """Lowest use of the KV cache; the last of equals, which are many while all are idle."""
-    for r in range(view.score.shape[0]):
-        view.score[r] = view.kv_used[r]
-    return _last_least(view.score)
+    score = view.score
+    kv_used = view.kv_used
+    for r in range(score.shape[0]):
+        score[r] = kv_used[r]
+    return _last_least(score)
 
 
 @router("aibrix_power_of_two", source=_SOURCE)
@@ -127,18 +130,25 @@ def aibrix_session_affinity(view, request):
 
 # --- least latency ------------------------------------------------------------------------------------------
 
-# view.memory: a row of sums a pod, then the time of each request's first token
+# view.memory: a row of sums of all pods, a row a pod, then what is known of each request
 _STARTED, _QUEUED_PS, _PREFILL_PS, _PROMPTS_TOK, _ENDED, _DECODE_PS, _OUTPUTS_TOK = range(7)
 _ROW = 8
+# view.real: columns of pods, the means of those sums
+_QUEUED, _PREFILL, _DECODE = 0, 1, 2
+_MEANS = 3
 _UNKNOWN_PROMPT_TOK, _UNKNOWN_OUTPUT_TOK = 10.0, 100.0  # fleet means before anything is known
 
-# Of a request, behind the rows: arrival, first token, prompt and output tokens
+# Of a request, from the end: arrival, first token, prompt and output tokens
 _ARRIVED, _FIRST, _PROMPT, _OUTPUT = 0, 1, 2, 3
 _REQUEST = 4
 
 
 def _latency_room(params, size):
-    return 1 + _ROW * size.replicas + _REQUEST * size.requests
+    return _ROW * (1 + size.replicas) + _REQUEST * size.requests
+
+
+def _mean_room(params, size):
+    return _MEANS * size.replicas
 
 
 @kernel(inline="always")
@@ -146,10 +156,17 @@ def _of_request(view, i):
     return view.memory.shape[0] - _REQUEST * (i + 1)
 
 
+@kernel(inline="always")
+def _mean(view, which):
+    """Where a column of means begins."""
+    return which * (view.real.shape[0] // _MEANS)
+
+
 @kernel
 def _hear_latency(view, kind, what, replica, value):
     memory = view.memory
-    row = _ROW * replica
+    mean = view.real
+    row = _ROW * (1 + replica)
     request = _of_request(view, what)
     if kind == FIRST_TOKEN:
         memory[request + _FIRST] = view.prompt[NOW_PS]
@@ -157,16 +174,18 @@ def _hear_latency(view, kind, what, replica, value):
         memory[row + _QUEUED_PS] += value
         memory[row + _PREFILL_PS] += view.prompt[NOW_PS] - memory[request + _ARRIVED] - value
         memory[row + _PROMPTS_TOK] += memory[request + _PROMPT]
+        memory[_STARTED] += 1
+        memory[_PROMPTS_TOK] += memory[request + _PROMPT]
+        mean[_mean(view, _QUEUED) + replica] = memory[row + _QUEUED_PS] / memory[row + _STARTED]
+        mean[_mean(view, _PREFILL) + replica] = memory[row + _PREFILL_PS] / memory[row + _PROMPTS_TOK]
     elif kind == FINISHED:
         memory[row + _ENDED] += 1
         memory[row + _DECODE_PS] += view.prompt[NOW_PS] - memory[request + _FIRST]
         memory[row + _OUTPUTS_TOK] += memory[request + _OUTPUT]
+        memory[_ENDED] += 1
+        memory[_OUTPUTS_TOK] += memory[request + _OUTPUT]
+        mean[_mean(view, _DECODE) + replica] = memory[row + _DECODE_PS] / memory[row + _OUTPUTS_TOK]
     return 0
-
-
-@kernel(inline="always")
-def _mean(total, count):
-    return total / count if count > 0 else 0.0
 
 
 @router(
@@ -175,6 +194,7 @@ def _mean(total, count):
     view="own",
     heard=_hear_latency,
     memory=_latency_room,
+    real=_mean_room,
 )
 def aibrix_least_latency(view, request):
     """Mean queueing time + prefill and decode time a token x the fleet's mean lengths; last of equals.
@@ -183,29 +203,20 @@ def aibrix_least_latency(view, request):
     known looks instantaneous.
     """
     memory = view.memory
-    replicas = view.load.shape[0]
-    started = 0
-    prompts = 0
-    ended = 0
-    outputs = 0
-    for r in range(replicas):
-        started += memory[_ROW * r + _STARTED]
-        prompts += memory[_ROW * r + _PROMPTS_TOK]
-        ended += memory[_ROW * r + _ENDED]
-        outputs += memory[_ROW * r + _OUTPUTS_TOK]
-    prompt_tok = prompts / started if started > 0 else _UNKNOWN_PROMPT_TOK
-    output_tok = outputs / ended if ended > 0 else _UNKNOWN_OUTPUT_TOK
-    for r in range(replicas):
-        row = _ROW * r
-        queued = _mean(memory[row + _QUEUED_PS], memory[row + _STARTED])
-        prefill = _mean(memory[row + _PREFILL_PS], memory[row + _PROMPTS_TOK]) * prompt_tok
-        decode = _mean(memory[row + _DECODE_PS], memory[row + _OUTPUTS_TOK]) * output_tok
-        view.score[r] = queued + prefill + decode
+    score = view.score
+    started, ended = memory[_STARTED], memory[_ENDED]
+    prompt_tok = memory[_PROMPTS_TOK] / started if started > 0 else _UNKNOWN_PROMPT_TOK
+    output_tok = memory[_OUTPUTS_TOK] / ended if ended > 0 else _UNKNOWN_OUTPUT_TOK
+    queued = view.real[_mean(view, _QUEUED) : _mean(view, _PREFILL)]
+    prefill = view.real[_mean(view, _PREFILL) : _mean(view, _DECODE)]
+    decode = view.real[_mean(view, _DECODE) :]
+    for r in range(score.shape[0]):
+        score[r] = queued[r] + prefill[r] * prompt_tok + decode[r] * output_tok
     mine = _of_request(view, request)
     memory[mine + _ARRIVED] = view.prompt[NOW_PS]
     memory[mine + _PROMPT] = view.prompt[PROMPT_TOK]
-    memory[mine + _OUTPUT] = view.prompt[5]
-    return _last_least(view.score)
+    memory[mine + _OUTPUT] = view.prompt[OUTPUT_TOK]
+    return _last_least(score)
 
 
 # --- the prefix cache ---------------------------------------------------------------------------------------
@@ -213,34 +224,40 @@ def aibrix_least_latency(view, request):
 
 @kernel
 def shut_out_busy(view, most_apart):
-    """Leave in ``view.best`` all pods, or the idlest only while counts are too far apart."""
-    fill(view.best, view.load.shape[0])
+    """Leave in ``view.best`` all pods, or the idlest only while counts are too far apart.
+
+    Returns whether any are left out.
+    """
+    best = view.best
     low, high = smallest_and_largest(view.load)
-    if high - low > most_apart:
+    if high - low <= most_apart:
+        fill(best, view.load.shape[0])
+        return False
+    for word in range(best.shape[0]):
+        best[word] = view.level[low, word] if low < LEVELS - 1 else 0
+    if low >= LEVELS - 1:
         for r in range(view.load.shape[0]):
-            if view.load[r] != low:
-                view.best[r // BITS] &= ~(1 << (r % BITS))
+            if view.load[r] == low:
+                best[r // BITS] |= 1 << (r % BITS)
+    return True
 
 
 @kernel
-def _most_requests(view, deviations):
-    """Mean of the counts of requests plus so many of their standard deviations (of a sample)."""
-    replicas = view.load.shape[0]
+def _most_requests(load, deviations):
+    """Mean of the counts of requests plus so many of their standard deviations (of a sample).
+
+    Sums of whole numbers, so that nothing is rounded but the result.
+    """
+    replicas = load.shape[0]
     total = 0
+    squares = 0
     for r in range(replicas):
-        total += view.load[r]
+        total += load[r]
+        squares += load[r] * load[r]
     mean = total / replicas
     if replicas == 1:
         return mean
-    squares = 0.0
-    for r in range(replicas):
-        squares += (view.load[r] - mean) * (view.load[r] - mean)
-    return mean + deviations * math.sqrt(squares / (replicas - 1))
-
-
-@kernel(inline="always")
-def _in_best(view, r):
-    return view.best[r // BITS] >> (r % BITS) & 1 == 1
+    return mean + deviations * math.sqrt((replicas * squares - total * total) / (replicas * (replicas - 1)))
 
 
 @kernel
@@ -253,26 +270,25 @@ def _best_match(view, total_tok, most):
     percent = -1
     fewest = 0
     equal = 0
-    for r in range(view.load.shape[0]):
-        if view.match[r] == 0 or view.score[r] < 0.0 or view.load[r] > most:
-            continue
-        mine = view.match[r] * 100 // total_tok
-        if mine > percent or (mine == percent and view.load[r] < fewest):
-            percent = mine
-            fewest = view.load[r]
-            equal = 0
-        if mine == percent and view.load[r] == fewest:
-            equal += 1
+    for word in range(view.best.shape[0]):
+        left = view.best[word] & view.found[word]
+        view.best[word] = 0
+        while left:
+            r = word * BITS + lowest_bit(left)
+            mine = view.match[r] * 100 // total_tok
+            if view.load[r] <= most and (mine > percent or (mine == percent and view.load[r] <= fewest)):
+                if mine > percent or view.load[r] < fewest:
+                    percent = mine
+                    fewest = view.load[r]
+                    equal = 0
+                    for before in range(word + 1):
+                        view.best[before] = 0
+                equal += 1
+                view.best[word] |= left & -left
+            left &= left - 1
     if percent < 0:
         return -1
-    skip = below(view.rng, equal) if equal > 1 else 0
-    for r in range(view.load.shape[0]):
-        known = view.match[r] > 0 and view.score[r] >= 0.0
-        if known and view.load[r] == fewest and view.match[r] * 100 // total_tok == percent:
-            if skip == 0:
-                return r
-            skip -= 1
-    return -1
+    return member_of(view.best, below(view.rng, equal) if equal > 1 else 0)
 
 
 def _block_tok(params):
@@ -294,12 +310,17 @@ def aibrix_prefix_cache(view, request):
     """
     forget_old(view, view.prompt[NOW_PS])
     tree_matches(view, request)
-    shut_out_busy(view, view.params[0])
-    for r in range(view.load.shape[0]):
-        view.score[r] = view.match[r] if _in_best(view, r) else -1.0
+    score = view.score
+    match = view.match
+    for r in range(score.shape[0]):
+        score[r] = match[r]
+    if shut_out_busy(view, view.params[0]):
+        for r in range(score.shape[0]):
+            if view.best[r // BITS] >> (r % BITS) & 1 == 0:
+                score[r] = -1.0
     block = view.tree[1]
     total = max(1, view.prompt[PROMPT_TOK] // block) * block
-    r = _best_match(view, total, _most_requests(view, view.params[1]))
+    r = _best_match(view, total, _most_requests(view.load, view.params[1]))
     if r < 0:
         r = take_least_loaded(view)
     remember(view, request, r)

@@ -10,14 +10,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster._table import drop_slot, find_slot, get, put
 from fastsim.cluster.routers._preble_times import A6000, regression_s
 from fastsim.cluster.routers.aibrix import shut_out_busy
 from fastsim.cluster.routers.registry import Tree, router
-from fastsim.cluster.routers.tree import KEEP_TIME, REPLICAS, RUNS, deepest, forget_old, holds_run, remember
-from fastsim.cluster.routers.view import NOW_PS, PROMPT_TOK, REQUESTS
+from fastsim.cluster.routers.tree import KEEP_TIME, REPLICAS, RUNS, deepest, forget_old, remember
+from fastsim.cluster.routers.view import NOW_PS, PROMPT_TOK, REQUESTS, least
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 _PS_PER_S = 1e12
@@ -43,7 +44,7 @@ class AibrixPreble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _GPU, _SHARE, _IMBALANCE, _WINDOW, _TTL, _OUTPUT, _TOKEN = range(7)
 
-# view.memory: log of what was sent (oldest in the window, oldest that lives, next); the log; a row a pod
+# view.memory: log of what was sent (oldest in the window, oldest that lives, next); the log; columns of pods
 _IN_WINDOW, _ALIVE, _NEXT = 0, 1, 2
 _HEADER = 3
 _WHEN, _WHERE, _LEAF, _NODES, _COST_PS = 0, 1, 2, 3, 4
@@ -66,8 +67,9 @@ def _row(place):
 
 
 @kernel(inline="always")
-def _pod(view, r):
-    return _row(view.limits[REQUESTS]) + _POD * r
+def _column(view, which):
+    """Where a column of pods begins."""
+    return _row(view.limits[REQUESTS]) + which * view.tree[REPLICAS]
 
 
 @kernel
@@ -94,9 +96,9 @@ def _let_go(view):
     window_ps = int(view.params[_WINDOW] * _PS_PER_S)
     while memory[_IN_WINDOW] < memory[_NEXT] and memory[_row(memory[_IN_WINDOW]) + _WHEN] + window_ps <= now:
         row = _row(memory[_IN_WINDOW])
-        pod = _pod(view, memory[row + _WHERE])
-        memory[pod + _USES] -= 1
-        memory[pod + _BUSY_PS] -= memory[row + _COST_PS]
+        pod = memory[row + _WHERE]
+        memory[_column(view, _USES) + pod] -= 1
+        memory[_column(view, _BUSY_PS) + pod] -= memory[row + _COST_PS]
         memory[_IN_WINDOW] += 1
     ttl_ps = int(view.params[_TTL] * _PS_PER_S)
     while memory[_ALIVE] < memory[_NEXT] and memory[_row(memory[_ALIVE]) + _WHEN] + ttl_ps <= now:
@@ -104,7 +106,7 @@ def _let_go(view):
         slot = find_slot(view.count, memory[row + _LEAF] * view.tree[REPLICAS] + memory[row + _WHERE])
         if view.count[slot, 0] != 0 and view.count[slot, 1] == memory[_ALIVE]:  # not used since
             drop_slot(view.count, slot)
-            memory[_pod(view, memory[row + _WHERE]) + _LEAVES] -= 1
+            memory[_column(view, _LEAVES) + memory[row + _WHERE]] -= 1
         memory[_ALIVE] += 1
 
 
@@ -122,42 +124,51 @@ def _note(view, request, r, matched_tok):
     memory[row + _LEAF] = leaf
     memory[row + _COST_PS] = int(new_tok / prompt_tok * _prefill_ps(view, new_tok, prompt_tok))
     memory[_NEXT] = place + 1
-    pod = _pod(view, r)
-    memory[pod + _USES] += 1
-    memory[pod + _BUSY_PS] += memory[row + _COST_PS]
+    memory[_column(view, _USES) + r] += 1
+    memory[_column(view, _BUSY_PS) + r] += memory[row + _COST_PS]
     key = leaf * view.tree[REPLICAS] + r
     if get(view.count, key, NONE) == NONE:
-        memory[pod + _LEAVES] += 1
+        memory[_column(view, _LEAVES) + r] += 1
     put(view.count, key, place)
-
-
-@kernel
-def _candidate(view, r):
-    return view.best[r // BITS] >> (r % BITS) & 1 == 1
 
 
 @kernel
 def _follow(view, run):
     """Of the candidates that were sent a run, that of the fewest uses in the window; -1 if there is none."""
+    uses = _column(view, _USES)
     chosen = -1
-    for r in range(view.load.shape[0]):
-        if _candidate(view, r) and holds_run(view, run, r):
-            uses = view.memory[_pod(view, r) + _USES]
-            if chosen < 0 or uses < view.memory[_pod(view, chosen) + _USES]:
+    for word in range(view.best.shape[0]):
+        left = view.best[word] & view.holds[run, word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            if chosen < 0 or view.memory[uses + r] < view.memory[uses + chosen]:
                 chosen = r
+            left &= left - 1
     return chosen
 
 
 @kernel
-def _cheapest(view):
+def _cheapest(view, some_left_out):
     """Of the candidates the one of the least cost: prefill in the window and decode for every prompt held."""
     decode_ps = int(view.params[_OUTPUT] * view.params[_TOKEN] * _PS_PER_S)
+    score = view.score
+    pods = score.shape[0]
+    begin = _column(view, _BUSY_PS)
+    busy_ps = view.memory[begin : begin + pods]
+    begin = _column(view, _LEAVES)
+    leaves = view.memory[begin : begin + pods]
+    for r in range(pods):
+        score[r] = busy_ps[r] + decode_ps * leaves[r]
+    if not some_left_out:
+        return least(score)
     chosen = -1
-    for r in range(view.load.shape[0]):
-        pod = _pod(view, r)
-        view.score[r] = view.memory[pod + _BUSY_PS] + decode_ps * view.memory[pod + _LEAVES]
-        if _candidate(view, r) and (chosen < 0 or view.score[r] < view.score[chosen]):
-            chosen = r
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            if chosen < 0 or score[r] < score[chosen]:
+                chosen = r
+            left &= left - 1
     return chosen
 
 
@@ -179,13 +190,13 @@ def aibrix_preble(view, request):
     """
     forget_old(view, view.prompt[NOW_PS])
     _let_go(view)
-    shut_out_busy(view, view.params[_IMBALANCE])
+    some_left_out = shut_out_busy(view, view.params[_IMBALANCE])
     run, tokens = deepest(view, request)
     r = -1
     if tokens > view.params[_SHARE] * view.prompt[PROMPT_TOK]:
         r = _follow(view, run)
     if r < 0:
-        r = _cheapest(view)
+        r = _cheapest(view, some_left_out)
     _note(view, request, r, tokens)
     remember(view, request, r)
     return r

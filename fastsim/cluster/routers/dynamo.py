@@ -11,8 +11,9 @@ from typing import Annotated
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._scan import highest, lowest
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster._table import drop_slot, find_slot, put
 from fastsim.cluster.routers.picks import choose_least
@@ -74,10 +75,10 @@ class DynamoV01(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # Where the parameters stand, the same for the two of today.
 _CREDIT, _SCALE, _REQUEST, _DECAY, _TEMPERATURE, _QUEUE, _EXPIRY, _SWEEP, _TTL = range(9)
 
-# view.memory: head, tail and last sweep of the list of active requests; then a row a replica, a row a request
+# view.memory: head, tail and last sweep of the list of active requests; columns of replicas, a row a request
 _OLDEST, _NEWEST, _SWEPT = 0, 1, 2
 _HEADER = 4
-_PREFILL_TOK, _DECODE_BLK, _REQUESTS = 0, 1, 2  # of a replica: active ones
+_PREFILL_TOK, _DECODE_BLK, _REQUESTS = 0, 1, 2  # columns of replicas: active ones
 _OF_REPLICA = 3
 _STAGE, _WHERE, _UNCACHED, _SINCE, _NEXT, _PREV = 0, 1, 2, 3, 4, 5  # of a request; places are numbers + 1
 _OF_REQUEST = 6
@@ -88,7 +89,11 @@ def _room(params, size):
     return _HEADER + _OF_REPLICA * size.replicas + _OF_REQUEST * size.requests
 
 
-def _scratch(params, size):
+def _credits(params, size):
+    return size.replicas
+
+
+def _credits_and_matches(params, size):
     return 2 * size.replicas
 
 
@@ -97,8 +102,9 @@ def _active(params, size):
 
 
 @kernel(inline="always")
-def _replica(r):
-    return _HEADER + _OF_REPLICA * r
+def _column(view, which):
+    """Where a column of replicas begins."""
+    return _HEADER + which * view.tree[REPLICAS]
 
 
 @kernel(inline="always")
@@ -132,7 +138,7 @@ def _change_blocks(view, request, r, change):
             drop_slot(view.count, slot)
         else:
             view.count[slot, 1] = users - 1
-    view.memory[_replica(r) + _DECODE_BLK] += change * blocks
+    view.memory[_column(view, _DECODE_BLK) + r] += change * blocks
 
 
 @kernel
@@ -141,8 +147,10 @@ def _decode_blocks(view, request, out):
     total = view.tail_blk[request]
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         total += view.run_blk[view.path[place]]
-    for r in range(view.load.shape[0]):
-        out[r] = view.memory[_replica(r) + _DECODE_BLK] + total
+    begin = _column(view, _DECODE_BLK)
+    active = view.memory[begin : begin + out.shape[0]]
+    for r in range(out.shape[0]):
+        out[r] = active[r] + total
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         run = view.path[place]
         for word in range(view.marks.shape[1]):
@@ -171,8 +179,8 @@ def _start(view, request, r, uncached_tok):
     else:
         memory[_request(view, last - 1) + _NEXT] = request + 1
     memory[_NEWEST] = request + 1
-    memory[_replica(r) + _PREFILL_TOK] += uncached_tok
-    memory[_replica(r) + _REQUESTS] += 1
+    memory[_column(view, _PREFILL_TOK) + r] += uncached_tok
+    memory[_column(view, _REQUESTS) + r] += 1
     _change_blocks(view, request, r, 1)
 
 
@@ -182,7 +190,7 @@ def _end_prefill(view, request):
     row = _request(view, request)
     if memory[row + _STAGE] == _PREFILLING:
         memory[row + _STAGE] = _DECODING
-        memory[_replica(memory[row + _WHERE]) + _PREFILL_TOK] -= memory[row + _UNCACHED]
+        memory[_column(view, _PREFILL_TOK) + memory[row + _WHERE]] -= memory[row + _UNCACHED]
 
 
 @kernel
@@ -195,7 +203,7 @@ def _end(view, request):
     _end_prefill(view, request)
     memory[row + _STAGE] = _OVER
     r = memory[row + _WHERE]
-    memory[_replica(r) + _REQUESTS] -= 1
+    memory[_column(view, _REQUESTS) + r] -= 1
     _change_blocks(view, request, r, -1)
     before = memory[row + _PREV]
     after = memory[row + _NEXT]
@@ -246,38 +254,82 @@ def _hear(view, kind, what, replica, value):
 def _all_busy(view):
     """Whether every replica has more active prefill than the threshold lets through."""
     most = view.params[_QUEUE] * view.limits[BATCH_TOK]
-    busy = view.params[_QUEUE] > 0.0
-    for r in range(view.load.shape[0]):
-        busy = busy and view.memory[_replica(r) + _PREFILL_TOK] > most
-    return busy
+    return view.params[_QUEUE] > 0.0 and _least_prefill_tok(view) > most
+
+
+@kernel
+def _least_prefill_tok(view):
+    begin = _column(view, _PREFILL_TOK)
+    return lowest(view.memory[begin : begin + view.load.shape[0]])
+
+
+@kernel
+def _give_credit(view, per_block):
+    """Write the credit of replicas with a match into ``view.real``, where all others have 0."""
+    params = view.params
+    column = _column(view, _PREFILL_TOK)
+    decays = params[_DECAY] > 0.0
+    least_tok = _least_prefill_tok(view) if decays else 0
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            credit = params[_CREDIT] * (view.match[r] * per_block)
+            if decays:
+                lead = (view.memory[column + r] - least_tok) / view.prompt[PROMPT_TOK]
+                credit /= 1.0 + params[_DECAY] * lead
+            view.real[r] = credit
+            left &= left - 1
+
+
+@kernel
+def _take_credit_back(view):
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            view.real[word * BITS + lowest_bit(left)] = 0.0
+            left &= left - 1
 
 
 @kernel
 def _choose(view, request):
     """Today's cost, by the matches in ``view.match``; counts the request where it goes."""
     params = view.params
-    memory = view.memory
     score = view.score
-    block = view.limits[BLOCK_TOK]
+    replicas = score.shape[0]
+    credit = view.real
+    per_block = 1.0 / view.limits[BLOCK_TOK]  # exact, as blocks are powers of two
     prompt_tok = view.prompt[PROMPT_TOK]
+    begin = _column(view, _PREFILL_TOK)
+    active_tok = view.memory[begin : begin + replicas]
+    begin = _column(view, _REQUESTS)
+    requests = view.memory[begin : begin + replicas]
+    scale, weight = params[_SCALE], params[_REQUEST]
     _decode_blocks(view, request, score)
-    decays = params[_DECAY] > 0.0  # divisions are most of the cost
-    least_tok = memory[_replica(0) + _PREFILL_TOK]
-    if decays:
-        for r in range(1, score.shape[0]):
-            least_tok = min(least_tok, memory[_replica(r) + _PREFILL_TOK])
-    for r in range(score.shape[0]):
-        active_tok = memory[_replica(r) + _PREFILL_TOK]
-        credit = params[_CREDIT] * (view.match[r] / block) if view.match[r] > 0 else 0.0
-        if decays:
-            credit /= 1.0 + params[_DECAY] * ((active_tok - least_tok) / prompt_tok)
-        prefill = params[_SCALE] * max(0.0, (active_tok + prompt_tok) / block - credit)
-        score[r] += prefill + params[_REQUEST] * memory[_replica(r) + _REQUESTS]
+    _give_credit(view, per_block)
+    for r in range(replicas):
+        uncached = (active_tok[r] + prompt_tok) * per_block - credit[r]
+        score[r] += scale * (uncached if uncached > 0.0 else 0.0) + weight * requests[r]
+    _take_credit_back(view)
     r = choose_least(score, view.rng, params[_TEMPERATURE])
     if params[_SWEEP] == 0.0:
         _expire(view, int(params[_EXPIRY] * _PS_PER_S), r)
     _start(view, request, r, prompt_tok - view.match[r])
     return r
+
+
+@kernel
+def _add_believed(view, request):
+    """Replace matches by those of what was sent lately where these are longer."""
+    known = view.tree[REPLICAS]  # behind the credits
+    for r in range(view.match.shape[0]):
+        view.real[known + r] = view.match[r]
+    forget_old(view, view.prompt[NOW_PS])
+    tree_matches(view, request)
+    for r in range(view.match.shape[0]):
+        if view.real[known + r] > view.match[r]:
+            view.match[r] = int(view.real[known + r])
+            view.found[r // BITS] |= 1 << (r % BITS)
 
 
 def _dynamo_tree(params, cluster):
@@ -294,7 +346,7 @@ def _dynamo_tree(params, cluster):
     view="own",
     heard=_hear,
     memory=_room,
-    real=_scratch,
+    real=_credits_and_matches,
     count=_active,
     tree=_dynamo_tree,
 )
@@ -310,13 +362,7 @@ def dynamo_kv(view, request):
     if _all_busy(view):
         return HOLD
     if view.params[_TTL] > 0.0:
-        replicas = view.load.shape[0]
-        for r in range(replicas):
-            view.real[r] = view.match[r]
-        forget_old(view, view.prompt[NOW_PS])
-        tree_matches(view, request)
-        for r in range(replicas):
-            view.match[r] = max(view.match[r], int(view.real[r]))
+        _add_believed(view, request)
     r = _choose(view, request)
     if view.params[_TTL] > 0.0:
         remember(view, request, r)
@@ -330,6 +376,7 @@ def dynamo_kv(view, request):
     view="own",
     heard=_hear,
     memory=_room,
+    real=_credits,
     count=_active,
     tree=lambda params, cluster: Tree(KEEP_TIME, ttl_s=params.ttl_s, partial=True, marks=True),
 )
@@ -358,13 +405,14 @@ def dynamo_kv_ttl(view, request):
 )
 def dynamo_2025(view, request):
     """Weight x (active prefill + uncached tokens) / block + decode blocks, least first; ties at random."""
-    memory = view.memory
     score = view.score
-    block = view.limits[BLOCK_TOK]
+    match = view.match
+    weight, per_block = view.params[0], 1.0 / view.limits[BLOCK_TOK]
+    begin, prompt_tok = _column(view, _PREFILL_TOK), view.prompt[PROMPT_TOK]
+    active_tok = view.memory[begin : begin + score.shape[0]]
     _decode_blocks(view, request, score)
     for r in range(score.shape[0]):
-        tokens = view.prompt[PROMPT_TOK] - view.match[r] + memory[_replica(r) + _PREFILL_TOK]
-        score[r] += view.params[0] * tokens / block
+        score[r] += weight * (prompt_tok - match[r] + active_tok[r]) * per_block
     r = choose_least(score, view.rng, view.params[1])
     _start(view, request, r, view.prompt[PROMPT_TOK] - view.match[r])
     return r
@@ -376,6 +424,8 @@ def dynamo_2025(view, request):
     params=DynamoV01,
     source="ai-dynamo/dynamo v0.1, early 2025 (its form inferred)",
     view="own",
+    memory=lambda params, size: 1,
+    real=lambda params, size: size.replicas,
 )
 def dynamo_v01(view, request):
     """Most of 2 x share cached - KV usage - queue against the longest, by polled metrics; ties at random.
@@ -383,11 +433,19 @@ def dynamo_v01(view, request):
     Several routers that read the same metrics choose the same replica until the next poll
     (ai-dynamo/dynamo#589).
     """
-    longest = 1
-    for r in range(view.waiting.shape[0]):
-        longest = max(longest, view.waiting[r])
-    for r in range(view.score.shape[0]):
-        share = view.match[r] / view.prompt[PROMPT_TOK]
-        usage = view.kv_used[r] / view.kv_blocks[0]
-        view.score[r] = usage + view.waiting[r] / longest - 2.0 * share
-    return choose_least(view.score, view.rng, 0.0)
+    score = view.score
+    busy = view.real
+    if view.memory[0] != view.changes[0]:
+        view.memory[0] = view.changes[0]
+        longest = max(1, highest(view.waiting))
+        for r in range(score.shape[0]):
+            busy[r] = view.kv_used[r] / view.kv_blocks[0] + view.waiting[r] / longest
+    for r in range(score.shape[0]):
+        score[r] = busy[r]
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            score[r] -= 2.0 * (view.match[r] / view.prompt[PROMPT_TOK])
+            left &= left - 1
+    return choose_least(score, view.rng, 0.0)

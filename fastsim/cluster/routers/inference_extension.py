@@ -11,10 +11,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, lowest_bit
+from fastsim.cluster._index import clear_matches
+from fastsim.cluster._masks import fill
 from fastsim.cluster._state import BITS
-from fastsim.cluster.routers.picks import choose_by_weight, choose_least
+from fastsim.cluster.routers.picks import choose_by_weight, choose_most
 from fastsim.cluster.routers.registry import Tree, router
 from fastsim.cluster.routers.tree import (
     BLOCK_TOK,
@@ -24,7 +26,7 @@ from fastsim.cluster.routers.tree import (
     remember,
     tree_matches,
 )
-from fastsim.cluster.routers.view import PROMPT_TOK
+from fastsim.cluster.routers.view import PROMPT_TOK, smallest_and_largest
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -81,15 +83,20 @@ class Scorers2025(Scorers, frozen=True, forbid_unknown_fields=True):
 _PICKER, _STICKY, _LIMIT, _RATE = 9, 10, 11, 12
 _GAPS = 16  # of `epp` and `epp_2025`
 
-# view.memory: replicas by their last use for a prompt nobody had, in a list; places are numbers + 1
-_FIRST, _LAST = 0, 1
-_HEADER = 2
+# view.memory: replicas by their last use for a prompt nobody had, in a list; places are numbers + 1; and
+# which of the metrics' changes the scores in view.real belong to
+_FIRST, _LAST, _SCORED = 0, 1, 2
+_HEADER = 3
 _NEXT, _PREV, _USED = 0, 1, 2
 _ROW = 3
 
 
 def _room(params, size):
     return _HEADER + _ROW * size.replicas
+
+
+def _metric_scores(params, size):
+    return size.replicas
 
 
 # --- matches ------------------------------------------------------------------------------------------------
@@ -100,18 +107,19 @@ def _matches_with_gaps(view, request):
     """Fill ``view.match`` with the tokens a replica was sent, gaps or not, as far as anybody was sent any."""
     match = view.match
     block = view.tree[BLOCK_TOK]
-    for r in range(match.shape[0]):
-        match[r] = 0
+    clear_matches(match, view.found)
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         run = view.path[place]
         if not anybody_holds(view, run):
             return
         for word in range(view.holds.shape[1]):
             left = view.holds[run, word]
+            view.found[word] |= left
             while left:
                 match[word * BITS + lowest_bit(left)] += view.run_blk[run] * block
                 left &= left - 1
             left = view.marks[run, word]
+            view.found[word] |= left
             while left:
                 r = word * BITS + lowest_bit(left)
                 match[r] += blocks_sent(view, run, r) * block
@@ -135,35 +143,40 @@ def _add_fewest(score, weight, values):
     """Add weight x (most - value) / (most - fewest), or the weight to all if all are equal."""
     if weight == 0.0:
         return
-    low = values[0]
-    high = values[0]
-    for r in range(1, values.shape[0]):
-        low = min(low, values[r])
-        high = max(high, values[r])
+    low, high = smallest_and_largest(values)
     span = high - low
     for r in range(values.shape[0]):
         score[r] += weight * ((high - values[r]) / span if span > 0 else 1.0)
 
 
 @kernel
-def _add_metrics(view):
-    """Scores of the engines' metrics and of this router's own counts."""
-    score = view.score
+def _score_metrics(view):
+    """Scores of the engines' metrics, into ``view.real``."""
+    score = view.real
     params = view.params
+    for r in range(view.score.shape[0]):
+        score[r] = 0.0
     _add_fewest(score, params[_QUEUE], view.waiting)
     if params[_KV] > 0.0:
-        for r in range(score.shape[0]):
+        for r in range(view.kv_used.shape[0]):
             score[r] += params[_KV] * (1.0 - view.kv_used[r] / view.kv_blocks[0])
     _add_fewest(score, params[_RUNNING], view.running)
+    if params[_LOAD_AWARE] > 0.0:
+        for r in range(view.waiting.shape[0]):
+            score[r] += params[_LOAD_AWARE] * 0.5 * max(0.0, 1.0 - view.waiting[r] / _QUEUE_LIMIT)
+
+
+@kernel
+def _add_counts(view):
+    """Add the scores of this router's own counts."""
+    score = view.score
+    params = view.params
     if params[_ACTIVE] > 0.0:
         most = 1
         for r in range(score.shape[0]):
             most = max(most, view.load[r])
         for r in range(score.shape[0]):
             score[r] += params[_ACTIVE] * ((most - view.load[r]) / most if view.load[r] > 0 else 1.0)
-    if params[_LOAD_AWARE] > 0.0:
-        for r in range(score.shape[0]):
-            score[r] += params[_LOAD_AWARE] * 0.5 * max(0.0, 1.0 - view.waiting[r] / _QUEUE_LIMIT)
     if params[_TOKENS] > 0.0:
         for r in range(score.shape[0]):
             score[r] += params[_TOKENS] * (1.0 - min(1.0, view.work[r] / _TOKEN_LIMIT))
@@ -171,15 +184,20 @@ def _add_metrics(view):
 
 @kernel
 def _add_prefix(view, total_tok):
-    """Score of the matches in ``view.match``; returns whether anybody has any."""
+    """Add the score of the matches in ``view.match``; returns whether anybody has any."""
     length_weight = view.params[_LENGTH]
     warm = False
-    for r in range(view.score.shape[0]):
-        tokens = view.match[r]
-        warm = warm or tokens > 0
-        share = tokens / total_tok if total_tok > 0 else 0.0
-        long = min(1.0, tokens / _LONG_TOK)
-        view.score[r] += view.params[_PREFIX] * (length_weight * long * long + (1.0 - length_weight) * share)
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            tokens = view.match[r]
+            warm = warm or tokens > 0
+            share = tokens / total_tok if total_tok > 0 else 0.0
+            long = min(1.0, tokens / _LONG_TOK)
+            part = length_weight * long * long + (1.0 - length_weight) * share
+            view.score[r] += view.params[_PREFIX] * part
     return warm
 
 
@@ -238,11 +256,14 @@ def _note_cold(view, r):
 
 @kernel
 def _keep_sticky(view, total_tok):
-    """Leave only replicas that have enough of the prompt in ``view.best``, unless they are much slower."""
+    """Leave only replicas that have enough of the prompt in ``view.best``, unless they are much slower.
+
+    Returns whether others were left out.
+    """
     fill(view.best, view.score.shape[0])
     share = view.params[_STICKY]
     if share == 0.0 or total_tok == 0:
-        return
+        return False
     sticky = -1.0
     other = -1.0
     for r in range(view.score.shape[0]):
@@ -252,32 +273,31 @@ def _keep_sticky(view, total_tok):
         else:
             other = seconds if other < 0.0 else min(other, seconds)
     if sticky < 0.0 or (other >= 0.0 and sticky - other > view.params[_LIMIT]):
-        return
+        return False
     for r in range(view.score.shape[0]):
         if view.match[r] < share * total_tok:
             view.best[r // BITS] &= ~(1 << (r % BITS))
+    return True
 
 
 @kernel
 def _pick(view, total_tok):
     """Score all replicas, filter, and pick; the picker draws as `picks` says."""
     score = view.score
+    if view.memory[_SCORED] != view.changes[0]:
+        view.memory[_SCORED] = view.changes[0]
+        _score_metrics(view)
     for r in range(score.shape[0]):
-        score[r] = 0.0
-    _add_metrics(view)
+        score[r] = view.real[r]
+    _add_counts(view)
     warm = _add_prefix(view, total_tok)
     _add_cold(view, warm)
-    _keep_sticky(view, total_tok)
+    if _keep_sticky(view, total_tok):
+        for r in range(score.shape[0]):
+            if view.best[r // BITS] >> (r % BITS) & 1 == 0:
+                score[r] = -1.0
     by_weight = view.params[_PICKER] == 1.0
-    for r in range(score.shape[0]):
-        if view.best[r // BITS] >> (r % BITS) & 1 == 0:
-            score[r] = -1.0
-        if not by_weight:
-            score[r] = -score[r]
-    r = choose_by_weight(score, view.rng) if by_weight else choose_least(score, view.rng, 0.0)
-    if not by_weight:
-        for k in range(score.shape[0]):
-            score[k] = -score[k]
+    r = choose_by_weight(score, view.rng) if by_weight else choose_most(score, view.rng)
     if view.params[_COLD] > 0.0 and not warm:
         _note_cold(view, r)
     return r
@@ -312,6 +332,7 @@ def _index_2025(params, cluster):
     source=_SOURCE,
     view="own",
     memory=_room,
+    real=_metric_scores,
     tree=_index,
 )
 def epp(view, request):
@@ -330,6 +351,7 @@ def epp(view, request):
     source="kubernetes-sigs/gateway-api-inference-extension, July 2025",
     view="own",
     memory=_room,
+    real=_metric_scores,
     tree=_index_2025,
 )
 def epp_2025(view, request):
@@ -344,6 +366,7 @@ def epp_2025(view, request):
     source=_SOURCE + ", with llm-d-kv-cache",
     view="own",
     memory=_room,
+    real=_metric_scores,
 )
 def epp_precise(view, request):
     """As epp with prefixes known by events: consecutive blocks from the start; ties at random."""

@@ -10,7 +10,10 @@ from typing import Annotated
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
+from fastsim.cluster._scan import highest, place_in
+from fastsim.cluster._state import BITS
 from fastsim.cluster._step_time import step_fs
 from fastsim.cluster.routers._preble_times import CLUSTER, prefill_ps
 from fastsim.cluster.routers.registry import router
@@ -24,6 +27,9 @@ from fastsim.cluster.routers.view import (
     SEND_BLK,
     SEND_PS,
     SOURCE,
+    least,
+    most_replicas,
+    replica_room,
 )
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -45,15 +51,21 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _THRESHOLD, _FETCH, _TTFT, _TBT, _BANDWIDTH, _BYTES = range(6)
 
-# view.memory: a row a replica, then a row a request
-_QUEUED_PS, _SENDS_UNTIL_PS, _ACTIVE, _CONTEXT_TOK = 0, 1, 2, 3
-_ROW = 4
+# view.memory: columns of replicas, then a row a request; the last column has the times to first token
+_QUEUED_PS, _SENDS_UNTIL_PS, _ACTIVE, _CONTEXT_TOK, _TTFT_PS = 0, 1, 2, 3, 4
+_COLUMNS = 5
 _PREDICTED_PS, _PROMPT = 0, 1
 _REQUEST = 2
 
 
 def _room(params, size):
-    return _ROW * size.replicas + _REQUEST * size.requests
+    return _COLUMNS * replica_room(size.replicas) + _REQUEST * size.requests
+
+
+@kernel(inline="always")
+def _column(view, which):
+    """Where a column of replicas begins."""
+    return which * most_replicas(view)
 
 
 @kernel(inline="always")
@@ -64,30 +76,19 @@ def _of_request(view, i):
 @kernel
 def _hear(view, kind, what, replica, value):
     memory = view.memory
-    row = _ROW * replica
     request = _of_request(view, what)
     if kind == FIRST_TOKEN:
-        memory[row + _QUEUED_PS] -= memory[request + _PREDICTED_PS]
+        memory[_column(view, _QUEUED_PS) + replica] -= memory[request + _PREDICTED_PS]
     elif kind == FINISHED:
-        memory[row + _ACTIVE] -= 1
-        memory[row + _CONTEXT_TOK] -= memory[request + _PROMPT]
+        memory[_column(view, _ACTIVE) + replica] -= 1
+        memory[_column(view, _CONTEXT_TOK) + replica] -= memory[request + _PROMPT]
     return 0
 
 
-@kernel
-def _best_holder(view):
-    """Replica of the longest match, the first of several."""
-    best = 0
-    for r in range(1, view.match.shape[0]):
-        if view.match[r] > view.match[best]:
-            best = r
-    return best
-
-
 @kernel(inline="always")
-def _fetches(view, r, best_tok):
-    """Whether replica r would have the best match copied rather than use its own."""
-    return view.params[_FETCH] > 0.0 and best_tok > view.params[_THRESHOLD] * view.match[r]
+def _fetches(view, match_tok, best_tok):
+    """Whether a replica with such a match would have the best one copied rather than use its own."""
+    return view.params[_FETCH] > 0.0 and best_tok > view.params[_THRESHOLD] * match_tok
 
 
 @kernel
@@ -98,12 +99,52 @@ def _transfer_ps(view, tokens):
 @kernel
 def _tbt_ps(view, r):
     """Time between tokens on replica r with this request, were all it has in flight decoding."""
-    row = _ROW * r
-    requests = view.memory[row + _ACTIVE] + 1
-    context = view.memory[row + _CONTEXT_TOK] + view.prompt[PROMPT_TOK]
+    requests = view.memory[_column(view, _ACTIVE) + r] + 1
+    context = view.memory[_column(view, _CONTEXT_TOK) + r] + view.prompt[PROMPT_TOK]
     coef = view.step_coef
     last = coef.shape[0]
     return step_fs(coef, view.step_ptr, view.step_knots, 0, last, 0, context, requests, context) // 1000
+
+
+@kernel
+def _prefill_with(view, match_tok, best_tok):
+    """Prefill of the prompt by a replica with such a match, the best one copied if that is longer enough."""
+    prompt_tok = view.prompt[PROMPT_TOK]
+    prefix = best_tok if _fetches(view, match_tok, best_tok) else match_tok
+    return prefill_ps(view, CLUSTER, max(1, prompt_tok - prefix), prompt_tok)
+
+
+@kernel
+def _transfer_to(view, match_tok, best_tok, wait_ps):
+    """Time until the best match is with a replica with such a match; 0 if it is not copied."""
+    if not _fetches(view, match_tok, best_tok):
+        return 0
+    return wait_ps + _transfer_ps(view, best_tok - match_tok)
+
+
+@kernel
+def _predict(view, best_tok, wait_ps):
+    """Time to first token on every replica, as a column of the memory and as scores."""
+    replicas = view.load.shape[0]
+    queued_ps = view.memory[_column(view, _QUEUED_PS) : _column(view, _QUEUED_PS) + replicas]
+    ttft_ps = view.memory[_column(view, _TTFT_PS) : _column(view, _TTFT_PS) + replicas]
+    score = view.score
+    without_ps = _transfer_to(view, 0, best_tok, wait_ps) + _prefill_with(view, 0, best_tok)
+    for r in range(replicas):
+        ttft_ps[r] = queued_ps[r] + without_ps
+    match = 0
+    own_ps = without_ps
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            if view.match[r] != match:  # most hold as much as the one before: the common start
+                match = view.match[r]
+                own_ps = _transfer_to(view, match, best_tok, wait_ps) + _prefill_with(view, match, best_tok)
+            ttft_ps[r] = queued_ps[r] + own_ps
+    for r in range(replicas):
+        score[r] = ttft_ps[r]
 
 
 @router(
@@ -126,44 +167,29 @@ def mooncake(view, request):
     params = view.params
     prompt_tok = view.prompt[PROMPT_TOK]
     now = view.prompt[NOW_PS]
-    source = _best_holder(view)
-    best_tok = view.match[source]
-    wait_ps = max(0, memory[_ROW * source + _SENDS_UNTIL_PS] - now)
-    chosen = -1
-    least_ps = 0
-    prefill = 0
-    match = -1
-    transfer = 0
-    own = 0
-    for r in range(view.load.shape[0]):
-        if view.match[r] != match:  # most replicas hold as much as the one before: nothing, or the start
-            match = view.match[r]
-            prefix = match
-            transfer = 0
-            if _fetches(view, r, best_tok):
-                transfer = wait_ps + _transfer_ps(view, best_tok - prefix)
-                prefix = best_tok
-            own = prefill_ps(view, CLUSTER, max(1, prompt_tok - prefix), prompt_tok)
-        ttft = memory[_ROW * r + _QUEUED_PS] + transfer + own
-        view.score[r] = ttft
-        if chosen < 0 or ttft < least_ps:
-            chosen = r
-            least_ps = ttft
-            prefill = own
+    best_tok = highest(view.match)
+    source = place_in(view.match, best_tok, 0)
+    wait_ps = max(0, memory[_column(view, _SENDS_UNTIL_PS) + source] - now)
+    _predict(view, best_tok, wait_ps)
+    begin = _column(view, _TTFT_PS)
+    ttft_ps = memory[begin : begin + view.load.shape[0]]
+    chosen = least(ttft_ps)
+    least_ps = ttft_ps[chosen]
     if params[_TTFT] > 0.0 and least_ps > params[_TTFT] * _PS_PER_S:
         return REJECT
     if params[_TBT] > 0.0 and _tbt_ps(view, chosen) > params[_TBT] * _PS_PER_S:
         return REJECT
-    if _fetches(view, chosen, best_tok):
-        transfer = _transfer_ps(view, best_tok - view.match[chosen])
-        memory[_ROW * source + _SENDS_UNTIL_PS] = now + wait_ps + transfer
+    match = view.match[chosen]
+    if _fetches(view, match, best_tok):
+        transfer = wait_ps + _transfer_ps(view, best_tok - match)
+        memory[_column(view, _SENDS_UNTIL_PS) + source] = now + transfer
         view.prompt[SOURCE] = source
         view.prompt[SEND_BLK] = best_tok // view.limits[BLOCK_TOK]
-        view.prompt[SEND_PS] = wait_ps + transfer
-    row = _ROW * chosen
-    memory[row + _QUEUED_PS] += prefill
-    memory[row + _ACTIVE] += 1
-    memory[row + _CONTEXT_TOK] += prompt_tok
+        view.prompt[SEND_PS] = transfer
+    prefill = _prefill_with(view, match, best_tok)
+    memory[_column(view, _QUEUED_PS) + chosen] += prefill
+    memory[_column(view, _ACTIVE) + chosen] += 1
+    memory[_column(view, _CONTEXT_TOK) + chosen] += prompt_tok
     mine = _of_request(view, request)
     memory[mine + _PREDICTED_PS] = prefill
     memory[mine + _PROMPT] = prompt_tok

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fastsim._jit import kernel
+from fastsim.cluster._scan import highest, lowest, place_in, times_in
 from fastsim.rng import below, uniform
 
 
@@ -15,33 +16,34 @@ def choose_least(score, rng, temperature):
     Weights are exp(-cost / ((highest - lowest) temperature)), so a temperature has no unit. One draw if
     several costs are least, or if there is a temperature; none otherwise.
     """
-    low = score[0]
-    high = score[0]
-    for r in range(1, score.shape[0]):
-        low = min(low, score[r])
-        high = max(high, score[r])
-    if temperature > 0.0 and high > low:
-        scale = 1.0 / ((high - low) * temperature)
-        total = 0.0
-        for r in range(score.shape[0]):
-            total += math.exp((low - score[r]) * scale)
-        left = uniform(rng) * total
-        for r in range(score.shape[0]):
-            left -= math.exp((low - score[r]) * scale)
-            if left < 0.0:
-                return r
-        return score.shape[0] - 1
-    equal = 0
+    low = lowest(score)
+    if temperature > 0.0:
+        high = highest(score)
+        if high > low:
+            return _choose_by_cost(score, rng, low, 1.0 / ((high - low) * temperature))
+    equal = times_in(score, low)
+    return place_in(score, low, below(rng, equal) if equal > 1 else 0)
+
+
+@kernel
+def _choose_by_cost(score, rng, low, scale):
+    total = 0.0
     for r in range(score.shape[0]):
-        if score[r] == low:
-            equal += 1
-    skip = below(rng, equal) if equal > 1 else 0
+        total += math.exp((low - score[r]) * scale)
+    left = uniform(rng) * total
     for r in range(score.shape[0]):
-        if score[r] == low:
-            if skip == 0:
-                return r
-            skip -= 1
-    return 0
+        left -= math.exp((low - score[r]) * scale)
+        if left < 0.0:
+            return r
+    return score.shape[0] - 1
+
+
+@kernel
+def choose_most(score, rng):
+    """Replica of the highest score, one of equals at random: one draw if there are several."""
+    high = highest(score)
+    equal = times_in(score, high)
+    return place_in(score, high, below(rng, equal) if equal > 1 else 0)
 
 
 @kernel

@@ -24,8 +24,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, lowest_bit
+from fastsim.cluster._masks import fill
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_split as split
 from fastsim.cluster.routers import _preble_window as win

@@ -23,8 +23,9 @@ from typing import Annotated
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, lowest_bit
+from fastsim.cluster._masks import fill
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
 from fastsim.cluster.routers._preble_lists import after, first_of

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._masks import count_of, fill, member_of
+from fastsim.cluster._scan import highest, place_in
 from fastsim.cluster._state import BITS
 from fastsim.cluster.routers.ranges import Count, NotNegative, Positive
 from fastsim.cluster.routers.registry import Tree, router
@@ -19,11 +21,11 @@ from fastsim.cluster.routers.tree import KEEP_ALL, remember
 from fastsim.cluster.routers.view import (
     NOW_PS,
     in_ps,
+    least,
     most_replicas,
     prompt_tok,
     replica_room,
     session,
-    smallest_and_largest,
 )
 from fastsim.rng import below
 
@@ -34,18 +36,18 @@ _WINDOW_S = 60.0  # over which requests a second are counted
 
 # --- requests a second --------------------------------------------------------------------------------------
 
-# From a place of the memory on: the window's first row and the row after it; two columns an engine, requests
-# in the window and whether it ever had one; a row for each request sent, when and where.
+# From a place of the memory on: the window's first row and the row after it; for each engine the requests in
+# the window and one more, or 0 if it never had any; a row for each request sent, when and where.
 _FROM, _TO, _ENGINES = 0, 1, 2
 
 
 def _rate_room(size: Any) -> int:
-    return _ENGINES + 2 * replica_room(size.replicas) + 2 * size.requests
+    return _ENGINES + replica_room(size.replicas) + 2 * size.requests
 
 
 @kernel(inline="always")
 def _row(view, at, place):
-    return at + _ENGINES + 2 * most_replicas(view) + 2 * place
+    return at + _ENGINES + most_replicas(view) + 2 * place
 
 
 @kernel
@@ -56,8 +58,7 @@ def _count_sent(view, at, r):
     memory[row] = view.prompt[NOW_PS]
     memory[row + 1] = r
     memory[at + _TO] += 1
-    memory[at + _ENGINES + 2 * r] += 1
-    memory[at + _ENGINES + 2 * r + 1] = 1
+    memory[at + _ENGINES + r] = 1 + max(1, memory[at + _ENGINES + r])
 
 
 @kernel
@@ -69,15 +70,9 @@ def _lowest_rate(view, at):
         row = _row(view, at, memory[at + _FROM])
         if memory[row] >= oldest:
             break
-        memory[at + _ENGINES + 2 * memory[row + 1]] -= 1
+        memory[at + _ENGINES + memory[row + 1]] -= 1
         memory[at + _FROM] += 1
-    best = 0
-    for r in range(view.load.shape[0]):
-        if memory[at + _ENGINES + 2 * r + 1] == 0:
-            return r
-        if memory[at + _ENGINES + 2 * r] < memory[at + _ENGINES + 2 * best]:
-            best = r
-    return best
+    return least(memory[at + _ENGINES : at + _ENGINES + view.load.shape[0]])
 
 
 # --- session ------------------------------------------------------------------------------------------------
@@ -272,28 +267,26 @@ def production_stack_loadaware(view, request):
     Loads are requests in flight; matches as in `production_stack_kvaware`, but every engine's. Ties go to
     the first engine.
     """
-    engines = view.load.shape[0]
+    load = view.load
     chunk = int(view.params[1])
-    total = 0
-    found = 0
-    for r in range(engines):
-        total += view.load[r]
-        found = max(found, view.match[r])
-    if found < chunk:
+    if highest(view.match) < chunk:
         r = _by_session(view, request)
         _count_sent(view, _after_ring(view), r)
         return r
-    mean = total / engines
+    total = 0
+    for r in range(load.shape[0]):
+        total += load[r]
+    mean = total / load.shape[0]
+    weight = view.params[0] / max(1.0, mean)
     score = view.score
-    load = view.load
-    match = view.match
-    beta, tokens = view.params[0], prompt_tok(view)
-    for r in range(engines):
-        benefit = match[r] // chunk * chunk / tokens if match[r] else 0.0
-        score[r] = benefit - beta * ((load[r] - mean) / max(1.0, mean))
-    _, high = smallest_and_largest(score)
-    best = 0
-    while score[best] != high:
-        best += 1
+    for r in range(load.shape[0]):
+        score[r] = -weight * (load[r] - mean)
+    for word in range(view.found.shape[0]):
+        left = view.found[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            score[r] += view.match[r] // chunk * chunk / prompt_tok(view)
+            left &= left - 1
+    best = place_in(score, highest(score), 0)
     _count_sent(view, _after_ring(view), best)
     return best

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._scan import lowest
 from fastsim.cluster._state import BITS
 from fastsim.cluster.routers.leaves import FIRST, insert, trim
 from fastsim.cluster.routers.load import two_replicas
@@ -114,22 +115,29 @@ def _tenant(view, run):
 
 @kernel
 def _smallest_tree(view):
-    smallest = 0
-    for r in range(1, view.load.shape[0]):
-        if view.list[r, SIZE_BLK] < view.list[smallest, SIZE_BLK]:
-            smallest = r
-    return smallest
+    sizes = view.list[:, SIZE_BLK]
+    smallest = sizes[0]
+    for r in range(view.load.shape[0]):
+        smallest = min(smallest, sizes[r])
+    r = 0
+    while sizes[r] != smallest:
+        r += 1
+    return r
 
 
 @kernel
 def _least_processed(view, counted):
     """Fewest requests in flight, if they are counted, then fewest sent so far, then lowest index."""
-    best = 0
-    for r in range(1, view.load.shape[0]):
-        more = view.load[r] - view.load[best] if counted else 0
-        if more < 0 or (more == 0 and view.memory[_PROCESSED + r] < view.memory[_PROCESSED + best]):
-            best = r
-    return best
+    load = view.load
+    processed = view.memory[_PROCESSED:]
+    low = lowest(load) if counted else 0
+    fewest = 1 << 62
+    for r in range(load.shape[0]):
+        fewest = min(fewest, processed[r] if load[r] == low or not counted else fewest)
+    r = 0
+    while processed[r] != fewest or (counted and load[r] != low):
+        r += 1
+    return r
 
 
 @kernel
@@ -357,13 +365,18 @@ class LeastLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mean_prefill_tok: NotNegative = 1024.0  # assumed of requests in workers' queues
 
 
+# Memory: number of the last poll, from 1 on; which of the metrics' changes view.real is of; tokens sent since
+_POLLS, _SCORED, _SENT = 0, 1, 2
+
+
 @router(
     "sglang_least_load",
     needs=["metrics"],
     params=LeastLoad,
     source=SOURCE,
     view="own",
-    memory=lambda params, size: 1 + size.replicas,
+    memory=lambda params, size: _SENT + size.replicas,
+    real=lambda params, size: size.replicas,
 )
 def sglang_least_load(view, request):
     """Least time to drain, (tokens queued + tokens sent since the poll) / throughput + 0.15 s k / (1 - k).
@@ -374,20 +387,23 @@ def sglang_least_load(view, request):
     memory = view.memory
     replicas = view.load.shape[0]
     polls = 1 + ticks(view, view.params[0])
-    if polls != memory[0]:
-        memory[0] = polls
+    if polls != memory[_POLLS]:
+        memory[_POLLS] = polls
         for r in range(replicas):
-            memory[1 + r] = 0
+            memory[_SENT + r] = 0
     score = view.score
     waiting = view.waiting
-    kv_used = view.kv_used
-    # Divisions take longer than all the rest of the loop.
-    share, tok_s = 1.0 / view.kv_blocks[0], 1.0 / view.params[2]
-    pressure_s, prefill_tok = view.params[1], view.params[3]
+    sent_tok = memory[_SENT:]
+    pressure_s = view.real  # for whose divisions there is time at a poll
+    if memory[_SCORED] != view.changes[0]:
+        memory[_SCORED] = view.changes[0]
+        share = 1.0 / view.kv_blocks[0]
+        for r in range(replicas):
+            k = min(view.kv_used[r] * share, 0.999)
+            pressure_s[r] = view.params[1] * k / (1.0 - k)
+    tok_s, prefill_tok = 1.0 / view.params[2], view.params[3]
     for r in range(replicas):
-        queued_tok = waiting[r] * prefill_tok + memory[1 + r]
-        k = min(kv_used[r] * share, 0.999)
-        score[r] = queued_tok * tok_s + pressure_s * k / (1.0 - k)
+        score[r] = (waiting[r] * prefill_tok + sent_tok[r]) * tok_s + pressure_s[r]
     best = least(score)
-    memory[1 + best] += prompt_tok(view)
+    memory[_SENT + best] += prompt_tok(view)
     return best

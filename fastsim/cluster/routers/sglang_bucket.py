@@ -5,11 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from fastsim._jit import kernel
+from fastsim.cluster._scan import place_in
 from fastsim.cluster.routers.ranges import NotNegative, Positive, Seconds
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.sglang import SOURCE
 from fastsim.cluster.routers.sort import sort
-from fastsim.cluster.routers.view import NOW_PS, in_ps, most_replicas, prompt_tok, replica_room, ticks
+from fastsim.cluster.routers.view import (
+    NOW_PS,
+    in_ps,
+    most_replicas,
+    prompt_tok,
+    replica_room,
+    smallest_and_largest,
+    ticks,
+)
 
 
 class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,15 +149,11 @@ def sglang_bucket(view, request):
     memory = view.memory
     workers = view.load.shape[0]
     chars = int(prompt_tok(view) * view.params[3] + 0.5)
-    begin = _got(view)
-    low = most = memory[begin]
-    for place in range(begin, begin + workers):
-        low = min(low, memory[place])
-        most = max(most, memory[place])
+    got = memory[_got(view) : _got(view) + workers]
+    low, most = smallest_and_largest(got)
     chosen = 0
     if most - low > view.params[0] and most > view.params[1] * low:
-        while memory[begin + chosen] != low:
-            chosen += 1
+        chosen = place_in(got, low, 0)
     else:
         while chars > memory[_LAST + chosen]:
             chosen += 1

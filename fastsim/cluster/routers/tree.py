@@ -19,7 +19,7 @@ How a tree forgets (``view.tree[KEEP]``):
 from __future__ import annotations
 
 from fastsim._jit import kernel
-from fastsim.cluster._index import set_all
+from fastsim.cluster._index import clear_matches, set_all
 from fastsim.cluster._masks import fill, least_loaded_of
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster._table import drop_slot, find_slot, get, put
@@ -78,8 +78,7 @@ def tree_matches(view, request):
     match = view.match
     best = view.best
     holds = view.holds
-    for r in range(match.shape[0]):
-        match[r] = 0
+    clear_matches(match, view.found)
     fill(best, match.shape[0])
     tokens = 0
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
@@ -90,6 +89,7 @@ def tree_matches(view, request):
             if tokens > 0 and gone:
                 set_all(match, word, gone, tokens)
             best[word] &= holds[run, word]
+            view.found[word] |= best[word]
             some |= best[word]
         if some == 0:
             return

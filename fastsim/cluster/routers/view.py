@@ -7,8 +7,9 @@ alike is the same array in each.
 
 from __future__ import annotations
 
+from fastsim._bits import lowest_bit
 from fastsim._jit import define, kernel, pointers, struct
-from fastsim.cluster._masks import lowest_bit
+from fastsim.cluster._scan import highest, lowest, place_in
 from fastsim.cluster._state import BITS, LEVELS
 
 _FIELDS = {
@@ -16,10 +17,12 @@ _FIELDS = {
     "level": "int64[:, ::1]",  # [LEVELS, words], the same as masks, see _masks.py
     "work": "int64[::1]",  # [replicas], tokens still to compute; needs "work"
     "match": "int64[::1]",  # [replicas], tokens of the prompt that each holds; needs "matches"
-    "waiting": "int64[::1]",  # [replicas], requests queued in the engine; "metrics", as the next two
+    "found": "int64[::1]",  # [words], mask of all replicas where that is not 0, so that others can be skipped
+    "waiting": "int64[::1]",  # [replicas], requests queued in the engine; needs "metrics", as the next four
     "running": "int64[::1]",  # [replicas], requests in the engine's batch
     "kv_used": "int64[::1]",  # [replicas], KV blocks that requests hold
     "kv_blocks": "int64[::1]",  # [1], KV blocks of a replica
+    "changes": "int64[::1]",  # [1], grows, from 1, whenever the engine's metrics may have changed
     "limits": "int64[::1]",  # [4], tokens and requests a step, tokens a KV block; requests of the run
     "prompt": "int64[::1]",  # [N_PROMPT], of the request, columns below
     "best": "int64[::1]",  # [words], scratch of the match
@@ -141,13 +144,7 @@ def session(view):
 @kernel
 def least(values):
     """Index of the smallest value, the lowest index among equals."""
-    smallest = values[0]
-    for k in range(1, values.shape[0]):
-        smallest = min(smallest, values[k])
-    k = 0
-    while values[k] != smallest:
-        k += 1
-    return k
+    return place_in(values, lowest(values), 0)
 
 
 @kernel
@@ -164,9 +161,4 @@ def least_loaded(view):
 @kernel
 def smallest_and_largest(values):
     """Smallest and largest value."""
-    low = values[0]
-    high = values[0]
-    for k in range(1, values.shape[0]):
-        low = min(low, values[k])
-        high = max(high, values[k])
-    return low, high
+    return lowest(values), highest(values)

@@ -9,6 +9,7 @@ import msgspec
 
 from fastsim._jit import kernel
 from fastsim.cluster._masks import least_loaded_of, member_of
+from fastsim.cluster._scan import lowest, place_in
 from fastsim.cluster.routers.leaves import insert
 from fastsim.cluster.routers.ranges import Count, NotNegative, Seconds, Share
 from fastsim.cluster.routers.registry import Tree, router
@@ -19,7 +20,6 @@ from fastsim.cluster.routers.sessions import (
     keep_session,
     replica_of,
     session_room,
-    sessions_at,
 )
 from fastsim.cluster.routers.sglang import evict_on_time, out_of_balance
 from fastsim.cluster.routers.tree import KEEP_LEAVES, deepest
@@ -31,7 +31,6 @@ from fastsim.cluster.routers.view import (
     least_loaded,
     prompt_tok,
     session,
-    smallest_and_largest,
     ticks,
 )
 from fastsim.rng import hash_bits
@@ -107,6 +106,7 @@ def vllm_cache_aware(view, request):
 # --- sessions -----------------------------------------------------------------------------------------------
 
 _RING_NODES = 160
+_WEIGHT = 42  # bits of a hash
 
 
 @router(
@@ -134,19 +134,19 @@ class StickyLeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @kernel
 def _fewest_sessions(view, key):
-    """The worker with fewest sessions; among equals the one whose hash with the key is highest."""
-    low = 1 << 62
-    for r in range(view.load.shape[0]):
-        low = min(low, sessions_at(view, r))
+    """The worker with fewest sessions; among equals the one whose hash with the key is highest.
+
+    Hash and number are one integer, so that the largest of eight at a time tells whose it is.
+    """
+    replicas = view.load.shape[0]
+    memory = view.memory
+    sessions = memory[memory.shape[0] - replicas :]  # that of the last replica is the first
+    low = lowest(sessions)
     best = -1
-    highest = -1
-    for r in range(view.load.shape[0]):
-        if sessions_at(view, r) == low:
-            weight = hash_bits((key << 20) | r, 62)
-            if weight > highest:
-                best = r
-                highest = weight
-    return best
+    for k in range(replicas):
+        r = replicas - 1 - k
+        best = max(best, hash_bits((key << 20) | r, _WEIGHT) << 20 | r if sessions[k] == low else -1)
+    return best & ((1 << 20) - 1)
 
 
 @router(
@@ -216,14 +216,42 @@ class DataParallel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @kernel
 def _least_from(values, start):
     """Index of the smallest value, the first of several from `start` on, cyclically."""
-    low, _ = smallest_and_largest(values)
-    for r in range(start, values.shape[0]):
-        if values[r] == low:
-            return r
-    return least(values)
+    low = lowest(values)
+    later = values[start:]
+    r = place_in(later, low, 0)
+    return start + r if later[r] == low else place_in(values, low, 0)
 
 
-@router("vllm_dp_balancer", needs=["metrics"], params=DataParallel, source="vllm 0.33.0", view="own")
+_START, _SCORED = 0, 1  # memory: where the next scan starts; which of the metrics' changes view.real is of
+
+
+def _requests_and_penalties(params, size):
+    return 2 * size.replicas
+
+
+@kernel
+def _read_snapshot(view):
+    """The engines' requests, and the penalties of queues where memory is short, into ``view.real``."""
+    engines = view.load.shape[0]
+    requests = view.real[:engines]
+    penalty = view.real[view.real.shape[0] // 2 :]
+    share = 1.0 / view.kv_blocks[0]
+    kv_weight, kv_threshold = view.params[1], view.params[2]
+    for r in range(engines):
+        over = max(0.0, view.kv_used[r] * share - kv_threshold)
+        requests[r] = view.waiting[r] + view.running[r]
+        penalty[r] = view.waiting[r] * kv_weight * over
+
+
+@router(
+    "vllm_dp_balancer",
+    needs=["metrics"],
+    params=DataParallel,
+    source="vllm 0.33.0",
+    view="own",
+    memory=lambda params, size: 2,
+    real=_requests_and_penalties,
+)
 def vllm_dp_balancer(view, request):
     """Least of max(own requests in flight x clients, waiting + running) + 6 waiting x (KV use over a half).
 
@@ -232,19 +260,20 @@ def vllm_dp_balancer(view, request):
     equals is taken.
     """
     engines = view.load.shape[0]
-    start = view.memory[0] % engines
-    view.memory[0] += 1
+    start = view.memory[_START] % engines
+    view.memory[_START] += 1
+    if view.memory[_SCORED] != view.changes[0]:
+        view.memory[_SCORED] = view.changes[0]
+        _read_snapshot(view)
     score = view.score
     load = view.load
-    waiting = view.waiting
-    running = view.running
-    kv_used = view.kv_used
-    share, clients = 1.0 / view.kv_blocks[0], view.prompt[N_ROUTERS]
-    kv_weight, kv_threshold = view.params[1], view.params[2]
+    requests = view.real[:engines]
+    penalty = view.real[view.real.shape[0] // 2 :]
+    clients = view.prompt[N_ROUTERS]
     for r in range(engines):
-        over = max(0.0, kv_used[r] * share - kv_threshold)
-        score[r] = max(clients * load[r], waiting[r] + running[r]) + waiting[r] * kv_weight * over
-    return _least_from(view.score, start)
+        mine = clients * load[r]
+        score[r] = (mine if mine > requests[r] else requests[r]) + penalty[r]
+    return _least_from(score, start)
 
 
 class DataParallelBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -282,9 +311,10 @@ def vllm_dp_balancer_before(view, request):
     score = view.score
     waiting = view.waiting
     running = view.running
+    since = memory[_SINCE:]
     clients, weight = view.prompt[N_ROUTERS], view.params[1]
     for r in range(engines):
-        score[r] = weight * (waiting[r] + clients * memory[_SINCE + r]) + running[r]
+        score[r] = weight * (waiting[r] + clients * since[r]) + running[r]
     best = least(score)
     memory[_SINCE + best] += 1
     return best

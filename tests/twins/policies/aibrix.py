@@ -116,10 +116,8 @@ class PrefixCache:
         mean = sum(counts) / len(counts)
         most = mean
         if len(counts) > 1:
-            squares = 0.0
-            for n in counts:
-                squares += (n - mean) * (n - mean)
-            most += self.params["deviations"] * math.sqrt(squares / (len(counts) - 1))
+            squares = len(counts) * sum(n * n for n in counts) - sum(counts) ** 2
+            most += self.params["deviations"] * math.sqrt(squares / (len(counts) * (len(counts) - 1)))
         known = {r: n * 100 // len(keys) for r, n in matched.items() if n and counts[r] <= most}
         if known:
             best = min((-percent, counts[r]) for r, percent in known.items())

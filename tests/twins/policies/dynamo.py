@@ -99,8 +99,10 @@ class Today(Ledger):
         costs = []
         for r in replicas:
             lead = (prefill[r] - min(prefill)) / request.prompt_tok
-            credit = p["overlap_credit"] * (matched[r] / block) / (1.0 + p["credit_decay"] * lead)
-            left = p["prefill_load_scale"] * max(0.0, (prefill[r] + request.prompt_tok) / block - credit)
+            credit = p["overlap_credit"] * (matched[r] * (1 / block)) / (1.0 + p["credit_decay"] * lead)
+            left = p["prefill_load_scale"] * max(
+                0.0, (prefill[r] + request.prompt_tok) * (1 / block) - credit
+            )
             costs.append(self.blocks_with(r, keys) + (left + p["request_weight"] * self.requests(r)))
         replica = self.pick(costs, p["temperature"])
         if p["sweep_s"] == 0:
@@ -178,7 +180,7 @@ class First(Ledger):
         costs = []
         for r in range(len(view.in_flight)):
             tokens = request.prompt_tok - view.matched_tok(r) + self.prefill_tok(r)
-            weighted = self.params["overlap_weight"] * tokens / self.world.block_tok
+            weighted = self.params["overlap_weight"] * tokens * (1 / self.world.block_tok)
             costs.append(self.blocks_with(r, keys) + weighted)
         replica = self.pick(costs, self.params["temperature"])
         self.start(view, request, replica, view.matched_tok(replica))

@@ -37,8 +37,8 @@ class Picker:
             (p["queue"], by_fewest(list(view.waiting))),
             (p["kv_use"], [1.0 - used / view.kv_blocks for used in view.kv_used]),
             (p["running"], by_fewest(list(view.running))),
-            (p["active"], [(most_active - n) / most_active if n else 1.0 for n in view.in_flight]),
             (0.5 * p["load_aware"], [max(0.0, 1.0 - n / 128.0) for n in view.waiting]),
+            (p["active"], [(most_active - n) / most_active if n else 1.0 for n in view.in_flight]),
             (p["token_load"], [1.0 - min(1.0, n / 4_194_304.0) for n in view.work]),
         ]
         total_score = [0.0] * len(tokens)

@@ -76,9 +76,9 @@ class LoadAware(BySession):
         if not any(matched):
             return super().find(view, request)
         mean = sum(loads) / len(loads)
-        relative = [(load - mean) / max(1.0, mean) for load in loads]
+        weight = self.params["beta"] / max(1.0, mean)
         scores = [
-            m / request.prompt_tok - self.params["beta"] * x for m, x in zip(matched, relative, strict=True)
+            -weight * (load - mean) + m / request.prompt_tok for m, load in zip(matched, loads, strict=True)
         ]
         return scores.index(max(scores))
 

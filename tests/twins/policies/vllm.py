@@ -71,7 +71,7 @@ class StickyLeastLoaded:
         if chosen is None:
             counts = self.sessions.counts(len(view.in_flight))
             key = session_key(request)
-            chosen = min(range(len(counts)), key=lambda r: (counts[r], -(mix64((key << 20) + r) >> 2)))
+            chosen = min(range(len(counts)), key=lambda r: (counts[r], -(mix64((key << 20) + r) >> 22), -r))
         self.sessions.keep(request.session, chosen, view.now_ps)
         return chosen
 

@@ -1,0 +1,87 @@
+"""Bits of numbers by the processor's own instructions, which numba has no words for.
+
+Under ``NUMBA_DISABLE_JIT=1`` they are plain Python, where a float is its own key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastsim._jit import JIT, kernel
+
+_NUMBERS = (types.int64, types.float64)
+
+
+def _zeros_type(typing: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
+def _ones_type(typing: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), generate
+
+
+def _flipped(builder: Any, bits: Any) -> Any:
+    """Reverse the order of negative floats' bits, which runs the wrong way; twice is not at all."""
+    negative = builder.ashr(bits, ir.Constant(bits.type, 63))
+    return builder.xor(bits, builder.lshr(negative, ir.Constant(bits.type, 1)))
+
+
+def _key_type(typing: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if signature.args[0] == types.int64:
+            return args[0]
+        return _flipped(builder, builder.bitcast(args[0], ir.IntType(64)))
+
+    return (types.int64(x), generate) if x in _NUMBERS else None
+
+
+def _value_type(typing: Any, key: Any, like: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if signature.return_type == types.int64:
+            return args[0]
+        return builder.bitcast(_flipped(builder, args[0]), ir.DoubleType())
+
+    return (like(types.int64, like), generate) if like in _NUMBERS else None
+
+
+_zeros: Any = intrinsic(_zeros_type) if JIT else lambda x: (int(x) & -int(x)).bit_length() - 1
+_ones: Any = intrinsic(_ones_type) if JIT else lambda x: int(x).bit_count()
+_key: Any = intrinsic(_key_type) if JIT else lambda x: x
+_value: Any = intrinsic(_value_type) if JIT else lambda key, like: key
+
+
+@kernel(inline="always")
+def lowest_bit(x):
+    """Place of the lowest 1 in a positive integer."""
+    return _zeros(x)
+
+
+@kernel(inline="always")
+def bit_count(x):
+    """Ones in an integer that is not negative."""
+    return _ones(x)
+
+
+@kernel(inline="always")
+def key_of(x):
+    """An int64 that has the order of a float64, which must not be NaN; an int64 is its own.
+
+    LLVM takes the least of integers several at a time, of floats one by one (for the sake of NaN).
+    """
+    return _key(x)
+
+
+@kernel(inline="always")
+def value_of(key, like):
+    """The number a key belongs to, of the type of `like`."""
+    return _value(key, like)
