@@ -80,10 +80,12 @@ def replay(s, r):
     key = s.key
     at = r + (tree.shape[0] >> 1)
     winner = r
+    earliest = key[r]
     while at > 1:
         other = tree[at ^ 1]
-        if key[other] < key[winner] or (key[other] == key[winner] and other < winner):
-            winner = other
+        ahead = (key[other] < earliest) | ((key[other] == earliest) & (other < winner))
+        winner = other if ahead else winner
+        earliest = key[winner]
         at >>= 1
         tree[at] = winner
 

@@ -23,7 +23,8 @@ from fastsim.errors import InputError
 from fastsim.workloads import Workload
 
 PS_PER_S = 1e12
-_FIRST_ROWS = 1 << 13
+_FIRST_ROWS, _FIRST_ROWS_OF_REPLICA = 1 << 12, 1 << 7
+_AT_ONCE = 1 << 12  # requests whose rows are written together, while they are in the processor's cache
 _POOLS = {
     st.FULL_EXT: "ext",
     st.FULL_HOLD: "hold",
@@ -39,12 +40,13 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
     """First rows of the pools that grow."""
     n = len(prompts.full_blk)
     blocks = cluster.replicas * cluster.kv_blocks
+    rows = _FIRST_ROWS + _FIRST_ROWS_OF_REPLICA * cluster.replicas
     hits = int(np.diff(prompts.path_ptr).max(initial=0)) + 64
     slack = 4 * (hits + min(cluster.seqs, n))  # what a single event may use up
     return {
-        "ext": min(blocks, _FIRST_ROWS) + slack,
-        "hold": _FIRST_ROWS + slack,
-        "table": st.table_slots(min(blocks, _FIRST_ROWS) + slack),
+        "ext": min(blocks, rows) + slack,
+        "hold": min(n, rows) + slack,
+        "table": st.table_slots(min(blocks, rows) + slack),
         "hits": hits,
     }
 
@@ -213,25 +215,32 @@ def _configuration(cluster: Cluster, runs: int) -> np.ndarray:
 
 
 def _requests(workload: Workload, prompts: Prompts) -> np.ndarray:
-    req = _aligned(len(workload.arrival_s), st.N_REQ)
-    req[:, st.ARRIVAL] = np.rint(workload.arrival_s * PS_PER_S)
-    req[:, st.PROMPT] = workload.prompt_tok
-    req[:, st.OUTPUT] = workload.output_tok
-    req[:, st.PATH] = prompts.path_ptr[:-1]
-    req[:, st.SHARED] = prompts.shared_blk
-    req[:, [st.HOLDS, st.OPEN]] = st.NONE
+    n = len(workload.arrival_s)
+    req = _aligned(n, st.N_REQ, filled=False)
+    for begin in range(0, n, _AT_ONCE):
+        rows = slice(begin, min(begin + _AT_ONCE, n))
+        part = req[rows]
+        part.fill(0)
+        part[:, st.ARRIVAL] = np.rint(workload.arrival_s[rows] * PS_PER_S)
+        part[:, st.PROMPT] = workload.prompt_tok[rows]
+        part[:, st.OUTPUT] = workload.output_tok[rows]
+        part[:, st.PATH] = prompts.path_ptr[rows]
+        part[:, st.SHARED] = prompts.shared_blk[rows]
+        part[:, st.HOLDS] = st.NONE
+        part[:, st.OPEN] = st.NONE
     return req
 
 
-def _aligned(rows: int, columns: int) -> np.ndarray:
-    """A table of zeros whose first row starts a cache line.
+def _aligned(rows: int, columns: int, *, filled: bool = True) -> np.ndarray:
+    """A table of zeros, or of anything if it is not `filled`, whose first row starts a cache line.
 
     Filled rather than allocated as zeros: NumPy asks for huge pages only for memory it does not get zeroed.
     """
     room = np.empty(rows * columns + 7, np.int64)
     start = -(room.ctypes.data // 8) % 8
     table = room[start : start + rows * columns].reshape(rows, columns)
-    table.fill(0)
+    if filled:
+        table.fill(0)
     return table
 
 
