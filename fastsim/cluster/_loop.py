@@ -7,6 +7,7 @@ back, requests whose blocks have come, arrivals in file order; then the steps th
 
 from __future__ import annotations
 
+from fastsim._bits import fetch
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._extents import check_pools
@@ -41,6 +42,7 @@ from fastsim.cluster._state import (
     JOINED,
     LOAD_VIEW,
     N_HELD,
+    N_REP,
     N_RUNNING,
     N_WAITING,
     NEVER,
@@ -76,6 +78,7 @@ from fastsim.cluster.routers.view import (
     view_at,
 )
 
+_LINE = 8  # numbers a cache line
 _FAR = (NEVER >> 1) - 1  # an instant after all others
 
 
@@ -171,6 +174,16 @@ def _next_report(s):
     return min(ps, s.pool[WAKE_PS])
 
 
+@kernel(inline="always")
+def _fetch_replica(s, r):
+    """Ask for the memory that replica r's next event needs: with many replicas it is far away."""
+    for column in range(0, N_REP, _LINE):
+        fetch(s.rep, r * N_REP + column)
+    fetch(s.heap, r * s.heap.shape[1] * s.heap.shape[2])
+    for tick in range(0, s.phase.shape[1], _LINE):
+        fetch(s.phase, r * s.phase.shape[1] + tick)
+
+
 @kernel
 def _pass_events(s, views, heard, limit):
     """Handle the replicas' events up to `limit`; while requests are held back, only up to the next report."""
@@ -181,6 +194,7 @@ def _pass_events(s, views, heard, limit):
             _pass_event(s, r, limit)
             replay(s, r)
             r = s.tree[1]
+            _fetch_replica(s, r)
         return
     while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
         _make_room(s, views, heard, r)
@@ -189,6 +203,7 @@ def _pass_events(s, views, heard, limit):
         _pass_event(s, r, limit if pool[N_HELD] == 0 else s.key[r] >> 1)
         replay(s, r)
         r = s.tree[1]
+        _fetch_replica(s, r)
         if pool[N_HELD] > 0:
             limit = min(limit, _next_report(s))
 

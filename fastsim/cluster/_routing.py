@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from fastsim._bits import fetch
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._extents import check_pools
@@ -29,6 +30,8 @@ from fastsim.cluster._state import (
     KIND,
     MAX_SEQS,
     N_HELD,
+    N_REP,
+    N_REQ,
     N_RUNNING,
     NEVER,
     NEWS,
@@ -39,6 +42,7 @@ from fastsim.cluster._state import (
     NONE,
     ON_WAY,
     OUTPUT,
+    PATH,
     PERIOD_PS,
     PROMPT,
     PS,
@@ -46,14 +50,17 @@ from fastsim.cluster._state import (
     QUEUE_NEXT,
     RANKING,
     REPLICA,
+    REPLICAS,
     RETRY_PS,
     RUN,
     SENT,
+    SHARED,
     TRACK,
     TRACK_TREE,
     WAIT_FIRST,
     WAKE_PS,
 )
+from fastsim.cluster._table import home_of
 from fastsim.cluster.routers.tree import remember, tree_has_room
 from fastsim.cluster.routers.view import (
     HOLD,
@@ -65,6 +72,8 @@ from fastsim.cluster.routers.view import (
     SESSION,
     view_at,
 )
+
+_LINE = 8  # numbers a cache line
 
 # --- the tournament -----------------------------------------------------------------------------------------
 
@@ -163,8 +172,18 @@ def _record_view(s, view, i):
 
 
 @kernel(inline="always")
+def _fetch_what_comes(s, r, i):
+    """Ask for the memory that request i needs on replica r: with many replicas it is far away."""
+    for column in range(0, N_REP, _LINE):
+        fetch(s.rep, r * N_REP + column)
+    if s.req[i, SHARED] > 0:
+        fetch(s.table, 2 * home_of(s.table, s.path[s.req[i, PATH]] * s.cfg[REPLICAS] + r))
+
+
+@kernel(inline="always")
 def _send(s, view, r, i, now):
     """Send request i to replica r, at once or when the blocks that its router wants there have come."""
+    _fetch_what_comes(s, r, i)
     s.req[i, REPLICA] = r
     change_load(s.load, s.level, r, 1)
     if s.cfg[NEWS]:
@@ -304,3 +323,6 @@ def take(s, views, route, i, now):
     if not gone:
         _hold_back(s, i, now)
     s.pool[NEXT_REQUEST] = i + 1
+    after_next = min(i + 2, s.req.shape[0] - 1)
+    for column in range(0, N_REQ, _LINE):
+        fetch(s.req, after_next * N_REQ + column)

@@ -10,7 +10,7 @@ from fastsim._jit import kernel
 
 
 @kernel(inline="always")
-def _home(table, key):
+def home_of(table, key):
     """Slot where `key` belongs: multiplicative hashing of both halves, which no integer type overflows.
 
     Each half has an odd factor of its own: folded into one, halves that grow together would share slots.
@@ -23,7 +23,7 @@ def _home(table, key):
 def find_slot(table, key):
     """Slot of `key`, or of the gap where it would go."""
     last = table.shape[0] - 1
-    slot = _home(table, key)
+    slot = home_of(table, key)
     while table[slot, 0] != 0 and table[slot, 0] != key + 1:
         slot = (slot + 1) & last
     return slot
@@ -53,7 +53,7 @@ def drop_slot(table, gap):
     slot = (gap + 1) & last
     while table[slot, 0] != 0:
         # An entry may move back into the gap unless its home lies after the gap, cyclically.
-        if ((slot - _home(table, table[slot, 0] - 1)) & last) >= ((slot - gap) & last):
+        if ((slot - home_of(table, table[slot, 0] - 1)) & last) >= ((slot - gap) & last):
             table[gap, 0] = table[slot, 0]
             table[gap, 1] = table[slot, 1]
             gap = slot
