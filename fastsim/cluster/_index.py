@@ -8,7 +8,7 @@ refresh (periodic view).
 
 from __future__ import annotations
 
-from fastsim._bits import lowest_bit
+from fastsim._bits import bit_count, lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._masks import fill
 from fastsim.cluster._state import (
@@ -25,6 +25,8 @@ from fastsim.cluster._state import (
     TRACK_LIVE,
 )
 from fastsim.cluster._table import get, put
+
+_MANY = 16  # replicas of a word, from which on all of them are written
 
 
 @kernel
@@ -231,6 +233,12 @@ def clear_matches(match, found):
 @kernel(inline="always")
 def set_all(match, word, mask, tokens):
     """Give all replicas of a mask's word the same match."""
+    begin = word * BITS
+    if bit_count(mask) > _MANY:  # several at a time
+        part = match[begin : begin + BITS]
+        for k in range(part.shape[0]):
+            part[k] = tokens if mask >> k & 1 else part[k]
+        return
     while mask:
-        match[word * BITS + lowest_bit(mask)] = tokens
+        match[begin + lowest_bit(mask)] = tokens
         mask &= mask - 1

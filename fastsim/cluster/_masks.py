@@ -6,6 +6,8 @@ from fastsim._bits import bit_count, lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, LEVELS
 
+_FEW = 16  # replicas whose loads are sooner compared than looked up, level by level
+
 
 @kernel(inline="always")
 def fill(mask, replicas):
@@ -28,13 +30,23 @@ def change_load(load, level, r, change):
 
 
 @kernel
+def count_of(mask):
+    """Replicas in a mask."""
+    count = 0
+    for word in range(mask.shape[0]):
+        count += bit_count(mask[word])
+    return count
+
+
+@kernel
 def least_loaded_of(load, level, mask):
     """Least loaded replica of a mask that is not empty; ties to the lowest index."""
-    for at in range(LEVELS - 1):
-        for word in range(mask.shape[0]):
-            found = level[at, word] & mask[word]
-            if found:
-                return word * BITS + lowest_bit(found)
+    if count_of(mask) > _FEW:
+        for at in range(LEVELS - 1):
+            for word in range(mask.shape[0]):
+                found = level[at, word] & mask[word]
+                if found:
+                    return word * BITS + lowest_bit(found)
     chosen = -1
     for word in range(mask.shape[0]):
         left = mask[word]
@@ -44,15 +56,6 @@ def least_loaded_of(load, level, mask):
             if chosen < 0 or load[k] < load[chosen]:
                 chosen = k
     return chosen
-
-
-@kernel
-def count_of(mask):
-    """Replicas in a mask."""
-    count = 0
-    for word in range(mask.shape[0]):
-        count += bit_count(mask[word])
-    return count
 
 
 @kernel

@@ -11,10 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
-from fastsim.cluster._masks import fill, member_of
-from fastsim.cluster._scan import last_place_in, lowest
+from fastsim.cluster._masks import fill
+from fastsim.cluster._scan import last_place_in, lowest, place_in, times_in
 from fastsim.cluster._state import BITS, LEVELS
 from fastsim.cluster.routers.picks import choose_least
 from fastsim.cluster.routers.registry import Tree, router
@@ -219,6 +218,8 @@ def aibrix_least_latency(view, request):
     return _last_least(score)
 
 
+_MANY = 1 << 62  # requests of a pod that has not enough of the prompt
+
 # --- the prefix cache ---------------------------------------------------------------------------------------
 
 
@@ -267,28 +268,23 @@ def _best_match(view, total_tok, most):
     -1 if no candidate has a block of it, or none of those is idle enough. Percentages are cut, not rounded,
     so that a match of less than one still counts as a match.
     """
-    percent = -1
-    fewest = 0
-    equal = 0
-    for word in range(view.best.shape[0]):
-        left = view.best[word] & view.found[word]
-        view.best[word] = 0
-        while left:
-            r = word * BITS + lowest_bit(left)
-            mine = view.match[r] * 100 // total_tok
-            if view.load[r] <= most and (mine > percent or (mine == percent and view.load[r] <= fewest)):
-                if mine > percent or view.load[r] < fewest:
-                    percent = mine
-                    fewest = view.load[r]
-                    equal = 0
-                    for before in range(word + 1):
-                        view.best[before] = 0
-                equal += 1
-                view.best[word] |= left & -left
-            left &= left - 1
-    if percent < 0:
+    match = view.match
+    load = view.load
+    score = view.score  # the match of candidates, -1 of others
+    idle = int(most)
+    top_tok = 0
+    for r in range(match.shape[0]):
+        top_tok = max(top_tok, match[r] if score[r] > 0.0 and load[r] <= idle else 0)
+    if top_tok == 0:
         return -1
-    return member_of(view.best, below(view.rng, equal) if equal > 1 else 0)
+    percent = top_tok * 100 // total_tok
+    enough_tok = max(1, -(-percent * total_tok // 100))
+    requests = view.memory[: match.shape[0]]
+    for r in range(match.shape[0]):
+        requests[r] = load[r] if score[r] >= enough_tok else _MANY
+    fewest = lowest(requests)
+    equal = times_in(requests, fewest)
+    return place_in(requests, fewest, below(view.rng, equal) if equal > 1 else 0)
 
 
 def _block_tok(params):
@@ -300,6 +296,7 @@ def _block_tok(params):
     params=PrefixCache,
     source=_SOURCE,
     view="own",
+    memory=lambda params, size: size.replicas,  # scratch
     tree=lambda params, cluster: Tree(KEEP_SHARED, _block_tok(params), params.index_blk, params.ttl_s),
 )
 def aibrix_prefix_cache(view, request):

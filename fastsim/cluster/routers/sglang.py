@@ -133,11 +133,9 @@ def _least_processed(view, counted):
     low = lowest(load) if counted else 0
     fewest = 1 << 62
     for r in range(load.shape[0]):
-        fewest = min(fewest, processed[r] if load[r] == low or not counted else fewest)
-    r = 0
-    while processed[r] != fewest or (counted and load[r] != low):
-        r += 1
-    return r
+        # Count and number are one integer, so that the least of several at a time tells whose it is.
+        fewest = min(fewest, processed[r] << 20 | r if load[r] == low or not counted else fewest)
+    return fewest & ((1 << 20) - 1)
 
 
 @kernel
