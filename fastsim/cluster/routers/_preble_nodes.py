@@ -14,110 +14,56 @@ from __future__ import annotations
 from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
+from fastsim.cluster.routers._preble_heaps import add, drop, settle
 from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
-from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS, SIZE_BLK, holds_run, lost_run
-
-# Head: how many entered the queues of requests sent and of first tokens, and how many have left them
-SENT, SENT_OUT = 0, 1
-FIRST, FIRST_HALF, FIRST_OUT = 2, 3, 4
-POLLED, POLLED_OUT = 5, 6  # of the first tokens: counted at the last poll, and no longer counted
-POLL, BEST = 7, 8  # number + 1 of the last poll, and the replica it found to hit most
-NODES = 9  # nodes that prompts sent so far have
-N_HEAD = 10
-
-# A replica's row
-LOAD_PS = 0  # of the nodes allocated to it
-OUTSTANDING = 1  # requests there now
-HIT_TOK, PROMPT_TOK = 2, 3  # at the last poll, of the last seconds
-N_TPOT = 4  # times per output token seen
-IDLE, BUSY = 5, 7  # lists, two columns each: nodes by last use, without and with requests there
-MOVABLE = 9  # list: important nodes allocated to it that several requests have and some missed
-N_MOVABLE, N_SLOWED = 11, 12  # how long that list is, and how many of them have IS_SLOWED
-N_REPLICA = 13
-
-# A request's row
-AT, SENT_PS, FIRST_PS, TTFT_PS = 0, 1, 2, 3
-ITS_HIT_TOK, ITS_PROMPT_TOK, ITS_OUTPUT_TOK = 4, 5, 6
-ITS_NODE, ITS_MISS = 7, 8  # its important node (-1 if that is its own end), and whether it missed there
-ITS_OWN_PS = 9  # prefill of its own end, if that is its important node
-NTH_SENT, NTH_FIRST = 10, 11
-N_REQUEST = 12
-
-# A node's row
-NODE_PS = 0  # time to prefill it
-USES = 1  # requests of the window that have it
-COUNT, MISSES = 2, 3  # those for which it is the important node; of them, those sent where it was not
-NEW_TTFTS, NEW_TTFT_PS, OLD_TTFTS, OLD_TTFT_PS = 4, 5, 6, 7  # their times to first token, by half windows
-ALLOCATED = 8  # replicas it is allocated to
-IS_LARGE = 9
-UP, DOWN, NEXT = 10, 11, 12  # parent, first child, next child of the same parent (+ 1)
-SEEN = 13  # its number among the nodes that prompts sent so far have, from 1 on
-IS_SLOWED = 14  # whether the mean time to first token doubled from one half window to the next
-NODE_LOAD_PS = 15  # its load on each replica that it is allocated to
-N_NODE = 16
-
-# The row of a node and a replica
-REFS = 0  # requests there now that have it
-USED = 1  # two columns: links of IDLE or BUSY
-LISTED = 3  # two columns: links of MOVABLE
-N_PAIR = 5
-
-
-def memory_length(params, size) -> int:
-    """Integers that all this takes."""
-    nodes = size.runs * (N_NODE + size.replicas * N_PAIR)
-    told = size.reports * size.replicas
-    return (
-        N_HEAD
-        + size.replicas * N_REPLICA
-        + size.requests * N_REQUEST
-        + nodes
-        + told
-        + 2 * -(-size.replicas // BITS)
-    )
-
-
-@kernel(inline="always")
-def replica_row(r):
-    """Start of replica r's row."""
-    return N_HEAD + r * N_REPLICA
-
-
-@kernel(inline="always")
-def request_row(view, i):
-    """Start of request i's row."""
-    return N_HEAD + view.tree[REPLICAS] * N_REPLICA + i * N_REQUEST
-
-
-@kernel(inline="always")
-def node_row(view, node):
-    """Start of a node's row."""
-    return request_row(view, view.path_ptr.shape[0] - 1) + node * N_NODE
-
-
-@kernel(inline="always")
-def pair_table(view):
-    """Start of the rows of nodes and replicas."""
-    return node_row(view, view.tree[RUNS])
-
-
-@kernel(inline="always")
-def pair_row(view, node, r):
-    """Start of the row of a node and a replica."""
-    return pair_table(view) + (node * view.tree[REPLICAS] + r) * N_PAIR
-
-
-@kernel(inline="always")
-def told_row(view, run, r):
-    """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
-    return pair_row(view, view.tree[RUNS], 0) + run * view.tree[REPLICAS] + r
-
-
-@kernel(inline="always")
-def node_tok(view, node):
-    """Tokens of a node."""
-    return view.run_blk[node] * view.tree[BLOCK_TOK]
-
+from fastsim.cluster.routers._preble_rows import (
+    ALLOCATED,
+    AT,
+    BUSY,
+    COUNT,
+    DOWN,
+    FIRST,
+    FIRST_HALF,
+    FIRST_OUT,
+    FIRST_PS,
+    IDLE,
+    IS_LARGE,
+    IS_SLOWED,
+    ITS_MISS,
+    ITS_NODE,
+    ITS_OWN_PS,
+    LOAD_PS,
+    MISSES,
+    N_MOVABLE,
+    N_PAIR,
+    N_SLOWED,
+    NEW_TTFT_PS,
+    NEW_TTFTS,
+    NEXT,
+    NODE_LOAD_PS,
+    NODE_PS,
+    NTH_FIRST,
+    NTH_SENT,
+    OLD_TTFT_PS,
+    OLD_TTFTS,
+    OUTSTANDING,
+    REFS,
+    SENT,
+    SENT_OUT,
+    SENT_PS,
+    TTFT_PS,
+    UP,
+    USED,
+    USES,
+    node_row,
+    node_tok,
+    pair_row,
+    pair_table,
+    replica_row,
+    request_row,
+    told_row,
+)
+from fastsim.cluster.routers.tree import REPLICAS, SIZE_BLK, holds_run, lost_run
 
 # --- load ---------------------------------------------------------------------------------------------------
 
@@ -138,7 +84,9 @@ def _weigh(view, node):
         left = view.holds[node, word]
         memory[changed_at(view) + word] |= left
         while left:
-            memory[replica_row(word * BITS + lowest_bit(left)) + LOAD_PS] += change
+            r = word * BITS + lowest_bit(left)
+            memory[replica_row(r) + LOAD_PS] += change
+            settle(view, node, r)
             left &= left - 1
 
 
@@ -180,23 +128,20 @@ def _note_relievable(view, r):
 
 @kernel
 def _list(view, node, r, there):
-    """Put a node into replica r's list of movable ones, or take it out."""
+    """Put a node among replica r's movable ones, or take it out."""
     memory = view.memory
-    row = replica_row(r)
-    key = node * view.tree[REPLICAS] + r
     if there:
-        append(memory, row + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
+        add(view, node, r)
     else:
-        remove(memory, row + MOVABLE, pair_table(view), N_PAIR, LISTED, key)
-    memory[row + N_MOVABLE] += 1 if there else -1
+        drop(view, node, r)
     if memory[node_row(view, node) + IS_SLOWED]:
-        memory[row + N_SLOWED] += 1 if there else -1
+        memory[replica_row(r) + N_SLOWED] += 1 if there else -1
     _note_relievable(view, r)
 
 
 @kernel
 def _list_anew(view, node, there):
-    """Put a node into the lists of movable ones, or take it out."""
+    """Put a node among the movable ones of all its replicas, or take it out."""
     for word in range(view.holds.shape[1]):
         left = view.holds[node, word]
         while left:

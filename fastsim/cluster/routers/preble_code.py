@@ -28,7 +28,8 @@ from fastsim._jit import kernel
 from fastsim.cluster._masks import fill
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
-from fastsim.cluster.routers._preble_lists import after, first_of
+from fastsim.cluster.routers import _preble_rows as rw
+from fastsim.cluster.routers._preble_heaps import cheapest
 from fastsim.cluster.routers._preble_polls import poll
 from fastsim.cluster.routers._preble_times import prefill_ps
 from fastsim.cluster.routers.preble import NotNegative, Positive, Ratio, Share, Times, forest
@@ -79,17 +80,17 @@ def reals(params, size) -> int:
 @kernel
 def tpot_s(view, r):
     """Median of the last times per output token seen of replica r, the first of which is an assumed one."""
-    return view.real[view.tree[REPLICAS] + r] if view.memory[nd.replica_row(r) + nd.N_TPOT] else FIRST_TPOT_S
+    return view.real[view.tree[REPLICAS] + r] if view.memory[rw.replica_row(r) + rw.N_TPOT] else FIRST_TPOT_S
 
 
 @kernel
 def _note_tpot(view, r, seconds):
     """Put a time per output token among replica r's last 200."""
-    row = nd.replica_row(r)
-    if view.memory[row + nd.N_TPOT] == 0:
+    row = rw.replica_row(r)
+    if view.memory[row + rw.N_TPOT] == 0:
         _insert(view, r, FIRST_TPOT_S)
     _insert(view, r, seconds)
-    size = min(view.memory[row + nd.N_TPOT], KEPT_TPOTS)
+    size = min(view.memory[row + rw.N_TPOT], KEPT_TPOTS)
     ranked = _ranked(view, r)
     upper = view.real[ranked + size // 2]
     lower = view.real[ranked + (size - 1) // 2]
@@ -107,10 +108,10 @@ def _ranked(view, r):
 def _insert(view, r, seconds):
     """Put a time among replica r's times, for the oldest if there are enough; the ordered ones stay so."""
     real = view.real
-    row = nd.replica_row(r)
+    row = rw.replica_row(r)
     first = _ranked(view, r)
-    seen = view.memory[row + nd.N_TPOT]
-    view.memory[row + nd.N_TPOT] = seen + 1
+    seen = view.memory[row + rw.N_TPOT]
+    view.memory[row + rw.N_TPOT] = seen + 1
     turn = first - KEPT_TPOTS + seen % KEPT_TPOTS
     at = first + seen
     last = at
@@ -152,9 +153,9 @@ def _weigh(view):
         while left:
             r = word * BITS + lowest_bit(left)
             left &= left - 1
-            row = nd.replica_row(r)
-            decode_s = memory[row + nd.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
-            view.real[r] = memory[row + nd.LOAD_PS] * 1e-12 + decode_s
+            row = rw.replica_row(r)
+            decode_s = memory[row + rw.OUTSTANDING] * view.params[OUTPUT] * tpot_s(view, r)
+            view.real[r] = memory[row + rw.LOAD_PS] * 1e-12 + decode_s
 
 
 @kernel
@@ -199,21 +200,21 @@ def _prepare(view, request):
     up = NONE
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         node = view.path[place]
-        row = nd.node_row(view, node)
+        row = rw.node_row(view, node)
         size_tok = view.run_blk[node] * block_tok
         if size_tok > depth_tok:
             important = place
-        if memory[row + nd.SEEN] == 0:
-            memory[nd.NODES] += 1
-            memory[row + nd.SEEN] = memory[nd.NODES]
-            memory[row + nd.IS_LARGE] = 1 if size_tok > depth_tok else 0
+        if memory[row + rw.SEEN] == 0:
+            memory[rw.NODES] += 1
+            memory[row + rw.SEEN] = memory[rw.NODES]
+            memory[row + rw.IS_LARGE] = 1 if size_tok > depth_tok else 0
             times = int(view.params[TIMES])
-            memory[row + nd.NODE_PS] = prefill_ps(view, times, size_tok, depth_tok + size_tok)
-            memory[row + nd.UP] = up + 1
+            memory[row + rw.NODE_PS] = prefill_ps(view, times, size_tok, depth_tok + size_tok)
+            memory[row + rw.UP] = up + 1
             if up != NONE:
-                above = nd.node_row(view, up)
-                memory[row + nd.NEXT] = memory[above + nd.DOWN]
-                memory[above + nd.DOWN] = node + 1
+                above = rw.node_row(view, up)
+                memory[row + rw.NEXT] = memory[above + rw.DOWN]
+                memory[above + rw.DOWN] = node + 1
         depth_tok += size_tok
         up = node
     return important if view.prompt[PROMPT_TOK] - depth_tok <= depth_tok else NONE
@@ -233,12 +234,12 @@ def _leaf(view, request):
     depth_blk = 0
     end = view.path_ptr[request + 1]
     for place in range(view.path_ptr[request], end):
-        if view.memory[nd.node_row(view, view.path[place]) + nd.SEEN] == 0:
+        if view.memory[rw.node_row(view, view.path[place]) + rw.SEEN] == 0:
             break
         deepest = view.path[place]
         depth_blk += view.run_blk[deepest]
     if deepest != NONE and deepest == view.path[end - 1] and view.tail_blk[request] == 0:
-        return deepest, nd.node_tok(view, deepest)
+        return deepest, rw.node_tok(view, deepest)
     return deepest, max(0, view.prompt[PROMPT_TOK] - depth_blk * view.tree[BLOCK_TOK])
 
 
@@ -246,12 +247,12 @@ def _leaf(view, request):
 def _candidates(view, node):
     """Let ``view.best`` have the replicas that the nearest node from here up is allocated to, if any."""
     while node != NONE:
-        row = nd.node_row(view, node)
-        if view.memory[row + nd.ALLOCATED] > 0:
+        row = rw.node_row(view, node)
+        if view.memory[row + rw.ALLOCATED] > 0:
             for word in range(view.best.shape[0]):
                 view.best[word] = view.holds[node, word]
             return True
-        node = view.memory[row + nd.UP] - 1
+        node = view.memory[row + rw.UP] - 1
     return False
 
 
@@ -272,28 +273,6 @@ def _hit_blk(view, request, r):
 
 
 @kernel
-def _movable(view, r):
-    """How many nodes of replica r could be moved, and the cheapest, of equals the one seen first."""
-    memory = view.memory
-    count = 0
-    cheapest = NONE
-    least_ps = 0
-    number = 0
-    key = first_of(memory, nd.replica_row(r) + nd.MOVABLE)
-    while key != NONE:
-        node = key // view.tree[REPLICAS]
-        cost_ps = memory[nd.node_row(view, node) + nd.NODE_LOAD_PS]
-        its_number = memory[nd.node_row(view, node) + nd.SEEN]
-        count += 1
-        if cheapest == NONE or cost_ps < least_ps or (cost_ps == least_ps and its_number < number):
-            cheapest = node
-            least_ps = cost_ps
-            number = its_number
-        key = after(memory, nd.pair_table(view), nd.N_PAIR, nd.LISTED, key)
-    return count, cheapest
-
-
-@kernel
 def _lightest(view):
     """The lightest replica of ``view.best``, the lowest index among equals."""
     lightest = NONE
@@ -308,10 +287,10 @@ def _lightest(view):
 @kernel
 def _moves(view, heavy, light):
     """Whether a replica that can be relieved is: not if moving its cheapest node would swap their roles."""
-    movable, node = _movable(view, heavy)
-    if movable == 1:  # it would not be looked at had its requests not slowed down
-        return view.params[AUTOSCALE] != 0.0
-    cost_s = view.memory[nd.node_row(view, node) + nd.NODE_LOAD_PS] * 1e-12
+    if view.memory[rw.replica_row(heavy) + rw.N_MOVABLE] == 1:
+        return view.params[AUTOSCALE] != 0.0  # it would not be looked at had its requests not slowed down
+    node = cheapest(view, heavy)
+    cost_s = view.memory[rw.node_row(view, node) + rw.NODE_LOAD_PS] * 1e-12
     return view.real[heavy] - cost_s >= view.real[light] + cost_s
 
 
@@ -341,18 +320,18 @@ def _relieve(view, heavy, light):
     A single one is shared instead.
     """
     threshold = view.params[HIGH_LOAD]
-    movable, node = _movable(view, heavy)
-    if movable == 1:
+    node = cheapest(view, heavy)
+    if view.memory[rw.replica_row(heavy) + rw.N_MOVABLE] == 1:
         nd.allocate(view, node, light)
         _weigh(view)
         return
     while node != NONE and view.real[heavy] >= threshold * view.real[light]:
-        cost_s = view.memory[nd.node_row(view, node) + nd.NODE_LOAD_PS] * 1e-12
+        cost_s = view.memory[rw.node_row(view, node) + rw.NODE_LOAD_PS] * 1e-12
         if view.real[heavy] - cost_s < view.real[light] + cost_s:
             return
         nd.move_subtree(view, node, heavy, light)
         _weigh(view)
-        _, node = _movable(view, heavy)
+        node = cheapest(view, heavy)
 
 
 @kernel
@@ -388,10 +367,10 @@ def hear(view, kind, what, replica, value):
     if kind == FIRST_TOKEN:
         nd.count_first(view, what, now)
     elif kind == FINISHED:
-        its = nd.request_row(view, what)
-        later_tok = view.memory[its + nd.ITS_OUTPUT_TOK] - 1
+        its = rw.request_row(view, what)
+        later_tok = view.memory[its + rw.ITS_OUTPUT_TOK] - 1
         if later_tok > 0:
-            _note_tpot(view, replica, (now - view.memory[its + nd.FIRST_PS]) * 1e-12 / later_tok)
+            _note_tpot(view, replica, (now - view.memory[its + rw.FIRST_PS]) * 1e-12 / later_tok)
         nd.count_done(view, what)
     elif kind == CACHE and view.params[NOTICES]:
         nd.note_cache(view, what, replica, value)
@@ -411,7 +390,7 @@ def _choose(view, request, deepest, leaf_tok):
         every_ps = int(view.params[POLL_S] * 1e12)
         ratio = poll(view, view.prompt[NOW_PS], every_ps, int(view.params[HIT_WINDOW_S] * 1e12))
         if ratio >= view.params[HIT_RATIO]:
-            return view.memory[nd.BEST]
+            return view.memory[rw.BEST]
     fill(view.best, view.load.shape[0])
     return _cheapest(view, request, leaf_tok)
 
@@ -420,21 +399,21 @@ def _choose(view, request, deepest, leaf_tok):
 def _send(view, request, r, important):
     """Write down that a request goes to replica r."""
     memory = view.memory
-    its = nd.request_row(view, request)
+    its = rw.request_row(view, request)
     prompt_tok = view.prompt[PROMPT_TOK]
     hit_nodes, hit_blk = _hit_blk(view, request, r)
-    memory[its + nd.ITS_HIT_TOK] = min(prompt_tok, hit_blk * view.tree[BLOCK_TOK])
-    memory[its + nd.ITS_PROMPT_TOK] = prompt_tok
-    memory[its + nd.ITS_OUTPUT_TOK] = view.prompt[OUTPUT_TOK]  # looked at when it has ended
+    memory[its + rw.ITS_HIT_TOK] = min(prompt_tok, hit_blk * view.tree[BLOCK_TOK])
+    memory[its + rw.ITS_PROMPT_TOK] = prompt_tok
+    memory[its + rw.ITS_OUTPUT_TOK] = view.prompt[OUTPUT_TOK]  # looked at when it has ended
     if important == NONE:
         own_tok = prompt_tok
         for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
-            own_tok -= nd.node_tok(view, view.path[place])
-        memory[its + nd.ITS_NODE] = NONE
-        memory[its + nd.ITS_OWN_PS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
+            own_tok -= rw.node_tok(view, view.path[place])
+        memory[its + rw.ITS_NODE] = NONE
+        memory[its + rw.ITS_OWN_PS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
     else:
-        memory[its + nd.ITS_NODE] = view.path[important]
-        memory[its + nd.ITS_MISS] = 1 if important - view.path_ptr[request] >= hit_nodes else 0
+        memory[its + rw.ITS_NODE] = view.path[important]
+        memory[its + rw.ITS_MISS] = 1 if important - view.path_ptr[request] >= hit_nodes else 0
     nd.count_sent(view, request, r, view.prompt[NOW_PS])
 
 
@@ -445,7 +424,7 @@ def _send(view, request, r, important):
     source="WukLab/preble at 8e7906a (May 2024)",
     view="own",
     heard=hear,
-    memory=nd.memory_length,
+    memory=rw.memory_length,
     real=reals,
     tree=forest,
 )
@@ -461,7 +440,7 @@ def preble_code(view, request):
     chosen = _choose(view, request, deepest, leaf_tok)
     _send(view, request, chosen, important)
     levels = view.path_ptr[request + 1] - important - (0 if view.tail_blk[request] > 0 else 1)
-    warm = view.memory[nd.SENT] >= view.params[WARM_REQUESTS] * view.load.shape[0]
+    warm = view.memory[rw.SENT] >= view.params[WARM_REQUESTS] * view.load.shape[0]
     if view.params[REBALANCE] and warm and (important == NONE or levels < _DEEP):
         _rebalance(view)
     return chosen
