@@ -253,6 +253,40 @@ def note_cache(view, run, r, held_blk):
 
 
 @kernel
+def _move(view, node, source, target):
+    """Take a node off one replica for another: as `allocate` and `withdraw`, but its load stays as it is."""
+    if holds_run(view, node, target):
+        withdraw(view, node, source)
+        return
+    memory = view.memory
+    row = node_row(view, node)
+    load_ps = memory[row + NODE_LOAD_PS]
+    remove(
+        memory,
+        _used_list(view, node, source),
+        pair_table(view),
+        N_PAIR,
+        USED,
+        node * view.tree[REPLICAS] + source,
+    )
+    append(
+        memory,
+        _used_list(view, node, target),
+        pair_table(view),
+        N_PAIR,
+        USED,
+        node * view.tree[REPLICAS] + target,
+    )
+    for r, sign in ((source, -1), (target, 1)):
+        memory[replica_row(r) + LOAD_PS] += sign * load_ps
+        note_changed(view, r)
+        view.holds[node, r // BITS] ^= 1 << (r % BITS)
+        view.list[r, SIZE_BLK] += sign * view.run_blk[node]
+        if movable(view, row):
+            _list(view, node, r, sign > 0)
+
+
+@kernel
 def move_subtree(view, node, source, target):
     """Reassign a node, and all below it that replica `source` is allocated, to replica `target`."""
     memory = view.memory
@@ -260,8 +294,7 @@ def move_subtree(view, node, source, target):
     descend = True
     while True:
         if descend:
-            allocate(view, at, target)
-            withdraw(view, at, source)
+            _move(view, at, source, target)
         below = memory[node_row(view, at) + DOWN] - 1 if descend else NONE
         if below == NONE:
             if at == node:
