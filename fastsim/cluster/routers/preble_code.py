@@ -19,6 +19,7 @@ evicted after those without, by last use; nodes that cost nothing are not moved.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import msgspec
@@ -35,7 +36,7 @@ from fastsim.cluster.routers._preble_times import prefill_ps
 from fastsim.cluster.routers.preble import NotNegative, Positive, Ratio, Share, Times, forest
 from fastsim.cluster.routers.registry import router
 from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, holds_run
-from fastsim.cluster.routers.view import CACHE, FINISHED, FIRST_TOKEN, NOW_PS, OUTPUT_TOK, PROMPT_TOK
+from fastsim.cluster.routers.view import CACHE, FINISHED, FIRST_TOKEN, NOW_PS, OUTPUT_TOK, PROMPT_TOK, least
 
 
 class PrebleCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,19 +166,23 @@ def _cheapest(view, request, leaf_tok):
     place = 0
     places = 0
     least_s = 0.0
-    for r in range(view.load.shape[0]):
-        if view.best[r // BITS] >> (r % BITS) & 1 == 0:
-            view.score[r] = float("inf")
-            continue
-        cost_s = view.real[r]
-        if view.params[EVICTION_COST] and (chosen == NONE or cost_s < least_s):
-            cost_s += nd.eviction_s(view, request, r, leaf_tok)
-        view.score[r] = cost_s
-        if chosen == NONE or cost_s < least_s:
-            chosen = r
-            place = places
-            least_s = cost_s
-        places += 1
+    score = view.score
+    for r in range(score.shape[0]):
+        score[r] = math.inf
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            cost_s = view.real[r]
+            if view.params[EVICTION_COST] and (chosen == NONE or cost_s < least_s):
+                cost_s += nd.eviction_s(view, request, r, leaf_tok)
+            score[r] = cost_s
+            if chosen == NONE or cost_s < least_s:
+                chosen = r
+                place = places
+                least_s = cost_s
+            places += 1
     return place if view.params[ARGMIN_BUG] else chosen
 
 
@@ -277,10 +282,14 @@ def _lightest(view):
     """The lightest replica of ``view.best``, the lowest index among equals."""
     lightest = NONE
     least_s = 0.0
-    for r in range(view.load.shape[0]):
-        if view.best[r // BITS] >> (r % BITS) & 1 and (lightest == NONE or view.real[r] < least_s):
-            lightest = r
-            least_s = view.real[r]
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            if lightest == NONE or view.real[r] < least_s:
+                lightest = r
+                least_s = view.real[r]
     return lightest
 
 
@@ -337,9 +346,14 @@ def _relieve(view, heavy, light):
 @kernel
 def _drop_heavier(view, heavy):
     """Leave in ``view.best`` only what is lighter: a heavier replica had its turn, with nothing to move."""
-    for r in range(view.load.shape[0]):
-        if view.real[r] > view.real[heavy] or (view.real[r] == view.real[heavy] and r <= heavy):
-            view.best[r // BITS] &= ~(1 << (r % BITS))
+    most_s = view.real[heavy]
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            if view.real[r] > most_s or (view.real[r] == most_s and r <= heavy):
+                view.best[word] ^= left & -left
+            left &= left - 1
 
 
 @kernel
@@ -352,7 +366,7 @@ def _rebalance(view):
         return
     _weigh(view)
     fill(view.best, view.load.shape[0])
-    light = _lightest(view)
+    light = least(view.real[: view.load.shape[0]])
     heavy = _next_to_relieve(view, light)
     while heavy != NONE:
         _drop_heavier(view, heavy)
