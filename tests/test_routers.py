@@ -272,13 +272,23 @@ def test_a_module_of_policies_is_imported_when_one_is_asked_for():
     assert done.stdout.split() == ["fastsim.cluster.routers.load"]
 
 
+IMPORT_ALL = """
+import importlib
+from fastsim.cluster.routers import FAMILIES, ROUTERS, registry
+expected = list(ROUTERS)
+registry.ROUTERS = registry.Registry()
+for family in FAMILIES:
+    importlib.import_module(f"fastsim.cluster.routers.{family}")
+assert list(registry.ROUTERS) == expected, set(registry.ROUTERS) ^ set(expected)
+"""
+
+
 @small
-def test_the_registry_knows_which_module_has_a_policy():
-    found = {family: [] for family in FAMILIES}
-    for entry in ROUTERS.values():
-        function = getattr(entry.policy, "py_func", entry.policy)
-        found[function.__module__.rpartition(".")[2]].append(entry.name)
-    assert {family: tuple(names) for family, names in found.items()} == FAMILIES
+def test_the_registry_finds_the_policies_of_all_modules_in_their_sources():
+    folder = Path(fastsim.__file__).parent / "cluster" / "routers"
+    with_policies = {path.stem for path in folder.glob("*.py") if "\n@router(" in path.read_text()}
+    assert with_policies == set(FAMILIES)
+    subprocess.run([sys.executable, "-c", IMPORT_ALL], check=True)
 
 
 @small
