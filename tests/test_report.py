@@ -65,6 +65,21 @@ def test_table_lines_up(results):
             assert not line[end : end + 1].strip()
 
 
+def test_lines_stay_together_though_another_axis_goes_with_the_last(results):
+    (table,) = summarise(results)
+    rate, router = table.axes
+    rates = len({cell.axes[rate] for cell in table.cells})
+    order = {"alpha": "fcfs", "beta": "longest_prefix"}
+    cells = tuple(
+        dataclasses.replace(cell, axes=cell.axes | {"order": order[cell.axes[router]]})
+        for cell in table.cells
+    )
+    table = dataclasses.replace(table, axes=(rate, "order", router), cells=cells)
+    body = text.summary(table, FAKE).split("---\n", 1)[1].partition("\n\nvalue ±")[0]
+    groups = body.split("\n\n")
+    assert [len(group.splitlines()) for group in groups] == [2] * rates, body
+
+
 def test_table_says_what_it_withholds(results):
     (table,) = summarise(results)
     written = text.summary(table, FAKE)

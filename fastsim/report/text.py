@@ -115,11 +115,21 @@ def _compared(table: Table) -> bool:
 
 
 def _gaps(table: Table) -> list[int]:
-    """Rows at which an axis other than the last changes, if lines stay together in groups."""
-    outer = [tuple(cell.axes[axis] for axis in table.axes[:-1]) for cell in table.cells]
+    """Rows at which an outer axis changes, if lines stay together in groups: not the last, nor what it sets."""
+    axes = list(table.axes[:-1])
+    while axes and _follows(table, axes[-1], table.axes[-1]):
+        axes.pop()
+    outer = [tuple(cell.axes[axis] for axis in axes) for cell in table.cells]
     return (
         [n for n in range(1, len(outer)) if outer[n] != outer[n - 1]] if len(set(outer)) < len(outer) else []
     )
+
+
+def _follows(table: Table, axis: str, other: str) -> bool:
+    """Whether each value of one axis comes with a single value of another, of which there are several."""
+    pairs = {(cell.axes[other], cell.axes[axis]) for cell in table.cells}
+    values = len({value for value, _ in pairs})
+    return len(pairs) == values and len({value for _, value in pairs}) > 1
 
 
 def _notes(table: Table, compared: bool) -> list[str]:
