@@ -8,9 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from fastsim import Cluster, simulate
 from fastsim.cluster.outages import outage_rows, restarts_of
 from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
+from fastsim.workloads import make
 from tests.cluster_runs import differences, serve, serve_slowly
 from tests.odd_router import VARIANTS, odd_params, odd_routers
 from tests.router_cases import routed_case, some_view, unlike_its_twin
@@ -237,3 +239,14 @@ def test_restarts_change_nothing_when_all_is_done():
     assert result.requests.equals(serve(lone()).requests)
     assert result.copies == serve(lone()).copies
     assert differences(result, serve_slowly(lone(restarts=[{"replica": 0, "at_s": 50.0}]))) == []
+
+
+def test_a_replica_that_joins_between_two_polls_is_scored_with_the_others():
+    """What a policy makes of the metrics it keeps until they change, and they do when a replica joins."""
+    workload = make("unique", requests=60, rate_rps=2.0, seed=3)
+    joins_s = float(workload.arrival_s[10]) + 1e-6
+    cluster = Cluster(replicas=3, joins_s=(joins_s,))
+    for router in ("epp", "epp_precise"):
+        chosen = simulate(workload, cluster, router, {"scrape_s": 1000.0}).columns["replica"]
+        assert set(chosen[:11]) <= {0, 1}
+        assert set(chosen[11:]) == {0, 1, 2}, router
