@@ -115,7 +115,7 @@ def _compared(table: Table) -> bool:
 
 
 def _gaps(table: Table) -> list[int]:
-    """Rows at which an outer axis changes, if lines stay together in groups: not the last, nor what it sets."""
+    """Rows at which an outer axis changes, if lines stay together: not the last, nor what goes with it."""
     axes = list(table.axes[:-1])
     while axes and _follows(table, axes[-1], table.axes[-1]):
         axes.pop()
