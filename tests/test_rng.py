@@ -144,3 +144,16 @@ def test_streams_of_neighbouring_replicates_are_uncorrelated():
     fill(rng.stream(0, 1, "arrivals"), b)
     correlation = np.corrcoef(a, b)[0, 1]  # near normal with standard deviation 1/sqrt(n)
     assert 2 * stats.norm.sf(abs(correlation) * np.sqrt(len(a))) > ERROR_RATE
+
+
+@pytest.mark.small
+def test_bits_of_a_pair_are_the_twins_and_deal_keys_out_evenly():
+    """Of eight indices each has the most bits for an eighth of the keys (chi-square, level 1e-6)."""
+    keys = [mix64(key) for key in range(4000)]
+    for key in (0, 1, 2**64 - 1, *keys[:50]):
+        for index in (0, 1, 7, 1023):
+            z = (key + index * 0x9E3779B97F4A7C15) % 2**64
+            expected = (z ^ z >> 32) * 0xBF58476D1CE4E5B9 % 2**64 >> 22
+            assert int(rng.bits_of_pair(np.uint64(key), index, 42)) == expected
+    owners = [max(range(8), key=lambda r: int(rng.bits_of_pair(np.uint64(key), r, 42))) for key in keys]
+    assert stats.chisquare(np.bincount(owners, minlength=8)).pvalue > 1e-6

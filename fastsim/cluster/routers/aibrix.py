@@ -218,6 +218,7 @@ def aibrix_least_latency(view, request):
     return _last_least(score)
 
 
+_WORD = (1 << 32) - 1
 _MANY = 1 << 62  # requests of a pod that has not enough of the prompt
 
 # --- the prefix cache ---------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def _most_requests(load, deviations):
     squares = 0
     for r in range(replicas):
         total += load[r]
-        squares += load[r] * load[r]
+        squares += (load[r] & _WORD) * (load[r] & _WORD)  # which tells the compiler that it fits
     mean = total / replicas
     if replicas == 1:
         return mean
@@ -280,9 +281,11 @@ def _best_match(view, total_tok, most):
     percent = top_tok * 100 // total_tok
     enough_tok = max(1, -(-percent * total_tok // 100))
     requests = view.memory[: match.shape[0]]
+    fewest = _MANY
     for r in range(match.shape[0]):
-        requests[r] = load[r] if score[r] >= enough_tok else _MANY
-    fewest = lowest(requests)
+        mine = load[r] if score[r] >= enough_tok else _MANY
+        requests[r] = mine
+        fewest = min(fewest, mine)
     equal = times_in(requests, fewest)
     return place_in(requests, fewest, below(view.rng, equal) if equal > 1 else 0)
 

@@ -89,11 +89,11 @@ def _room(params, size):
     return _HEADER + _OF_REPLICA * size.replicas + _OF_REQUEST * size.requests
 
 
-def _credits(params, size):
+def _blocks(params, size):
     return size.replicas
 
 
-def _credits_and_matches(params, size):
+def _blocks_and_matches(params, size):
     return 2 * size.replicas
 
 
@@ -142,22 +142,26 @@ def _change_blocks(view, request, r, change):
 
 
 @kernel
-def _decode_blocks(view, request, out):
-    """Blocks active on each replica if the request went there, into `out`."""
+def _note_shared(view, request):
+    """Write the blocks of a prompt that are active on a replica already to ``view.real``, 0 elsewhere.
+
+    ``view.best`` has these replicas and those with a match; returns the prompt's blocks.
+    """
+    best = view.best
+    shared = view.real
+    for word in range(best.shape[0]):
+        best[word] = view.found[word]
     total = view.tail_blk[request]
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
-        total += view.run_blk[view.path[place]]
-    begin = _column(view, _DECODE_BLK)
-    active = view.memory[begin : begin + out.shape[0]]
-    for r in range(out.shape[0]):
-        out[r] = active[r] + total
-    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
         run = view.path[place]
-        for word in range(view.marks.shape[1]):
+        total += view.run_blk[run]
+        for word in range(best.shape[0]):
             left = view.marks[run, word]
+            best[word] |= left
             while left:
-                out[word * BITS + lowest_bit(left)] -= view.run_blk[run]
+                shared[word * BITS + lowest_bit(left)] += view.run_blk[run]
                 left &= left - 1
+    return total
 
 
 # --- active requests ----------------------------------------------------------------------------------------
@@ -264,53 +268,64 @@ def _least_prefill_tok(view):
 
 
 @kernel
-def _give_credit(view, per_block):
-    """Write the credit of replicas with a match into ``view.real``, where all others have 0."""
+def _credit(view, r, least_tok):
+    """Blocks of prefill that replica r's match saves."""
     params = view.params
-    column = _column(view, _PREFILL_TOK)
-    decays = params[_DECAY] > 0.0
-    least_tok = _least_prefill_tok(view) if decays else 0
-    for word in range(view.found.shape[0]):
-        left = view.found[word]
-        while left:
-            r = word * BITS + lowest_bit(left)
-            credit = params[_CREDIT] * (view.match[r] * per_block)
-            if decays:
-                lead = (view.memory[column + r] - least_tok) / view.prompt[PROMPT_TOK]
-                credit /= 1.0 + params[_DECAY] * lead
-            view.real[r] = credit
-            left &= left - 1
+    credit = params[_CREDIT] * (view.match[r] * _per_block(view))
+    if params[_DECAY] > 0.0:
+        lead = (view.memory[_column(view, _PREFILL_TOK) + r] - least_tok) / view.prompt[PROMPT_TOK]
+        credit /= 1.0 + params[_DECAY] * lead
+    return credit
+
+
+@kernel(inline="always")
+def _per_block(view):
+    """One over a block's tokens."""
+    return 1.0 / view.limits[BLOCK_TOK]
 
 
 @kernel
-def _take_credit_back(view):
-    for word in range(view.found.shape[0]):
-        left = view.found[word]
+def _weigh(view, request):
+    """Write today's cost of each replica, by the matches in ``view.match``, into ``view.score``.
+
+    All at once as if nothing of the prompt were there, then those that have or compute some of it.
+    """
+    params = view.params
+    score = view.score
+    replicas = score.shape[0]
+    scale, weight = params[_SCALE], params[_REQUEST]
+    slope, prompt_tok = scale * _per_block(view), view.prompt[PROMPT_TOK]
+    begin = _column(view, _PREFILL_TOK)
+    active_tok = view.memory[begin : begin + replicas]
+    begin = _column(view, _DECODE_BLK)
+    blocks = view.memory[begin : begin + replicas]
+    begin = _column(view, _REQUESTS)
+    requests = view.memory[begin : begin + replicas]
+    total = _note_shared(view, request)
+    if weight == 0.0:
+        for r in range(replicas):
+            score[r] = (blocks[r] + total) + slope * (active_tok[r] + prompt_tok)
+    else:
+        for r in range(replicas):
+            score[r] = (blocks[r] + total) + (slope * (active_tok[r] + prompt_tok) + weight * requests[r])
+    least_tok = _least_prefill_tok(view) if params[_DECAY] > 0.0 else 0
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
         while left:
-            view.real[word * BITS + lowest_bit(left)] = 0.0
+            r = word * BITS + lowest_bit(left)
             left &= left - 1
+            uncached = slope * (active_tok[r] + prompt_tok) - scale * _credit(view, r, least_tok)
+            score[r] = blocks[r] + total - view.real[r] + (max(0.0, uncached) + weight * requests[r])
+            view.real[r] = 0.0
 
 
 @kernel
 def _choose(view, request):
-    """Today's cost, by the matches in ``view.match``; counts the request where it goes."""
+    """The replica of least cost, which is counted there."""
     params = view.params
     score = view.score
-    replicas = score.shape[0]
-    credit = view.real
-    per_block = 1.0 / view.limits[BLOCK_TOK]  # exact, as blocks are powers of two
     prompt_tok = view.prompt[PROMPT_TOK]
-    begin = _column(view, _PREFILL_TOK)
-    active_tok = view.memory[begin : begin + replicas]
-    begin = _column(view, _REQUESTS)
-    requests = view.memory[begin : begin + replicas]
-    scale, weight = params[_SCALE], params[_REQUEST]
-    _decode_blocks(view, request, score)
-    _give_credit(view, per_block)
-    for r in range(replicas):
-        uncached = (active_tok[r] + prompt_tok) * per_block - credit[r]
-        score[r] += scale * (uncached if uncached > 0.0 else 0.0) + weight * requests[r]
-    _take_credit_back(view)
+    _weigh(view, request)
     r = choose_least(score, view.rng, params[_TEMPERATURE])
     if params[_SWEEP] == 0.0:
         _expire(view, int(params[_EXPIRY] * _PS_PER_S), r)
@@ -321,7 +336,7 @@ def _choose(view, request):
 @kernel
 def _add_believed(view, request):
     """Replace matches by those of what was sent lately where these are longer."""
-    known = view.tree[REPLICAS]  # behind the credits
+    known = view.tree[REPLICAS]  # behind the blocks
     for r in range(view.match.shape[0]):
         view.real[known + r] = view.match[r]
     forget_old(view, view.prompt[NOW_PS])
@@ -346,7 +361,7 @@ def _dynamo_tree(params, cluster):
     view="own",
     heard=_hear,
     memory=_room,
-    real=_credits_and_matches,
+    real=_blocks_and_matches,
     count=_active,
     tree=_dynamo_tree,
 )
@@ -376,7 +391,7 @@ def dynamo_kv(view, request):
     view="own",
     heard=_hear,
     memory=_room,
-    real=_credits,
+    real=_blocks,
     count=_active,
     tree=lambda params, cluster: Tree(KEEP_TIME, ttl_s=params.ttl_s, partial=True, marks=True),
 )
@@ -400,19 +415,30 @@ def dynamo_kv_ttl(view, request):
     view="own",
     heard=_hear,
     memory=_room,
+    real=_blocks,
     count=_active,
     tree=lambda params, cluster: Tree(KEEP_ALL, partial=True, marks=True),
 )
 def dynamo_2025(view, request):
     """Weight x (active prefill + uncached tokens) / block + decode blocks, least first; ties at random."""
     score = view.score
-    match = view.match
-    weight, per_block = view.params[0], 1.0 / view.limits[BLOCK_TOK]
-    begin, prompt_tok = _column(view, _PREFILL_TOK), view.prompt[PROMPT_TOK]
-    active_tok = view.memory[begin : begin + score.shape[0]]
-    _decode_blocks(view, request, score)
-    for r in range(score.shape[0]):
-        score[r] += weight * (prompt_tok - match[r] + active_tok[r]) * per_block
+    replicas = score.shape[0]
+    slope, prompt_tok = view.params[0] * _per_block(view), view.prompt[PROMPT_TOK]
+    begin = _column(view, _PREFILL_TOK)
+    active_tok = view.memory[begin : begin + replicas]
+    begin = _column(view, _DECODE_BLK)
+    blocks = view.memory[begin : begin + replicas]
+    total = _note_shared(view, request)
+    for r in range(replicas):
+        score[r] = (blocks[r] + total) + slope * (active_tok[r] + prompt_tok)
+    for word in range(view.best.shape[0]):
+        left = view.best[word]
+        while left:
+            r = word * BITS + lowest_bit(left)
+            left &= left - 1
+            uncached_tok = active_tok[r] + prompt_tok - view.match[r]
+            score[r] = blocks[r] + total - view.real[r] + slope * uncached_tok
+            view.real[r] = 0.0
     r = choose_least(score, view.rng, view.params[1])
     _start(view, request, r, view.prompt[PROMPT_TOK] - view.match[r])
     return r

@@ -33,7 +33,7 @@ from fastsim.cluster.routers.view import (
     session,
     ticks,
 )
-from fastsim.rng import hash_bits
+from fastsim.rng import bits_of_pair, mix64
 
 _SOURCE = "vllm-router 0.1.17"
 
@@ -142,10 +142,11 @@ def _fewest_sessions(view, key):
     memory = view.memory
     sessions = memory[memory.shape[0] - replicas :]  # that of the last replica is the first
     low = lowest(sessions)
+    mixed = mix64(key)
     best = -1
     for k in range(replicas):
         r = replicas - 1 - k
-        best = max(best, hash_bits((key << 20) | r, _WEIGHT) << 20 | r if sessions[k] == low else -1)
+        best = max(best, bits_of_pair(mixed, r, _WEIGHT) << 20 | r if sessions[k] == low else -1)
     return best & ((1 << 20) - 1)
 
 

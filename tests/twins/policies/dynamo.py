@@ -100,9 +100,9 @@ class Today(Ledger):
         for r in replicas:
             lead = (prefill[r] - min(prefill)) / request.prompt_tok
             credit = p["overlap_credit"] * (matched[r] * (1 / block)) / (1.0 + p["credit_decay"] * lead)
-            left = p["prefill_load_scale"] * max(
-                0.0, (prefill[r] + request.prompt_tok) * (1 / block) - credit
-            )
+            scale = p["prefill_load_scale"]
+            load = scale * (1 / block) * (prefill[r] + request.prompt_tok)
+            left = max(0.0, load - scale * credit)
             costs.append(self.blocks_with(r, keys) + (left + p["request_weight"] * self.requests(r)))
         replica = self.pick(costs, p["temperature"])
         if p["sweep_s"] == 0:
@@ -180,7 +180,7 @@ class First(Ledger):
         costs = []
         for r in range(len(view.in_flight)):
             tokens = request.prompt_tok - view.matched_tok(r) + self.prefill_tok(r)
-            weighted = self.params["overlap_weight"] * tokens * (1 / self.world.block_tok)
+            weighted = self.params["overlap_weight"] * (1 / self.world.block_tok) * tokens
             costs.append(self.blocks_with(r, keys) + weighted)
         replica = self.pick(costs, self.params["temperature"])
         self.start(view, request, replica, view.matched_tok(replica))

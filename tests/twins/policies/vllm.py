@@ -53,6 +53,12 @@ class ConsistentHash:
         return self.ring.owner(session_key(request), len(view.in_flight))
 
 
+def weight(key: int, r: int) -> int:
+    """42 bits of a session and a worker."""
+    z = (mix64(key) + r * 0x9E3779B97F4A7C15) % 2**64
+    return (z ^ (z >> 32)) * 0xBF58476D1CE4E5B9 % 2**64 >> 22
+
+
 @twin("vllm_sticky_least_loaded")
 class StickyLeastLoaded:
     """Sessions stay; new ones go where there are fewest."""
@@ -71,7 +77,7 @@ class StickyLeastLoaded:
         if chosen is None:
             counts = self.sessions.counts(len(view.in_flight))
             key = session_key(request)
-            chosen = min(range(len(counts)), key=lambda r: (counts[r], -(mix64((key << 20) + r) >> 22), -r))
+            chosen = min(range(len(counts)), key=lambda r: (counts[r], -weight(key, r), -r))
         self.sessions.keep(request.session, chosen, view.now_ps)
         return chosen
 
