@@ -52,6 +52,11 @@ def test_a_signed_difference_shows_its_plus():
     assert text.with_half_width(interval(0.5, 0.25), signed=True) == "+0.50 ± 0.25"
 
 
+def test_numbers_are_short_unless_all_their_digits_are_asked_for():
+    assert [text.number(1.0001), text.number(1.0001, digits=12)] == ["1", "1.0001"]
+    assert [text.number(65536), text.number(True), text.number(None)] == ["65,536", "yes", "-"]
+
+
 def test_table_lines_up(results):
     (table,) = summarise(results)
     lines = text.summary(table, FAKE).splitlines()

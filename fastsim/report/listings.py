@@ -143,7 +143,9 @@ def render(listing: Listing) -> str:
 
 def _paragraph(entry: dict[str, Any]) -> str:
     sentence = next(value for name, value in entry.items() if name.startswith("what it"))
-    parameters = ", ".join(f"{name}={number(value)}" for name, value in entry["parameters"].items())
+    parameters = ", ".join(
+        f"{name}={number(value, digits=12)}" for name, value in entry["parameters"].items()
+    )
     kind = f" ({entry['kind']})" if "kind" in entry else ""
     lines = [f"{entry['name']}{kind}", sentence]
     if entry.get("source"):

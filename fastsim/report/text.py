@@ -59,14 +59,14 @@ def with_half_width(interval: Interval | None, *, signed: bool = False) -> str:
     return f"{interval.value:{sign}.{decimals}f} ± {half:.{decimals}f}"
 
 
-def number(value: Any) -> str:
-    """A plain value: four digits of a float, thousands of an integer set apart."""
+def number(value: Any, digits: int = 4) -> str:
+    """A plain value: four digits of a float, or so many, thousands of an integer set apart."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     return "-" if value is None else str(value)
 
 
