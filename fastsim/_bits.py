@@ -55,7 +55,7 @@ def _value_type(typing: Any, key: Any, like: Any) -> Any:
     return (like(types.int64, like), generate) if like in _NUMBERS else None
 
 
-def _fetch_type(typing: Any, array: Any, place: Any) -> Any:
+def _prefetch_type(typing: Any, array: Any, place: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -68,7 +68,7 @@ def _fetch_type(typing: Any, array: Any, place: Any) -> Any:
     return types.none(array, types.int64), generate
 
 
-_fetch: Any = intrinsic(_fetch_type) if JIT else lambda array, place: None
+_prefetch: Any = intrinsic(_prefetch_type) if JIT else lambda array, place: None
 _zeros: Any = intrinsic(_zeros_type) if JIT else lambda x: (int(x) & -int(x)).bit_length() - 1
 _ones: Any = intrinsic(_ones_type) if JIT else lambda x: int(x).bit_count()
 _key: Any = intrinsic(_key_type) if JIT else lambda x: x
@@ -76,9 +76,9 @@ _value: Any = intrinsic(_value_type) if JIT else lambda key, like: key
 
 
 @kernel(inline="always")
-def fetch(array, place):
+def prefetch(array, place):
     """Ask for the memory of an array's number ahead of its use; `place` counts all of them, row by row."""
-    _fetch(array, place)
+    _prefetch(array, place)
 
 
 @kernel(inline="always")

@@ -152,7 +152,8 @@ def hash_bits(x, bits):
 def bits_of_pair(mixed, index, bits):
     """Return the upper `bits` (1 to 63) of a mix of mixed bits and an index, as an int64 in [0, 2^bits).
 
-    One product an index: for the many indices of one key, as in rendezvous hashing.
+    One product an index: for the many indices of one key, as in rendezvous hashing. Increment and factor are
+    those of SplitMix64.
     """
     z = u64(u64(mixed) + u64(u64(index) * _GOLDEN))
     return _i64(u64((z ^ (z >> u64(32))) * _MIX_1) >> u64(64 - bits))

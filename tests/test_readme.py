@@ -56,6 +56,13 @@ def test_the_readme_shows_a_command_that_is_tested():
 
 
 @pytest.mark.small
+def test_the_readme_counts_the_policies():
+    folder = ROOT / "fastsim" / "cluster" / "routers"
+    policies = sum(path.read_text().count("\n@router(") for path in folder.glob("*.py"))
+    assert f"\n{policies} policies as their systems have them" in readme()
+
+
+@pytest.mark.small
 def test_only_marked_blocks_are_run():
     text = "```sh\nno\n```\n\n```sh run\nyes\nyes\n```\n\n```python run\n1\n```\n```text run slow\nno\n```\n"
     assert runnable(text) == [("sh", "yes\nyes\n"), ("python", "1\n")]

@@ -79,7 +79,7 @@ def restart(s, r, now, down_ps, silently):
     rep[r, PS] = back
     rep[r, FS] = 0
     rep[r, KIND] = IDLE
-    s.takes_ps[r] = NEVER
+    s.blocks_stale_ps[r] = NEVER
     s.key[r] = 2 * back + 1 if rep[r, N_WAITING] > 0 else NEVER
 
 

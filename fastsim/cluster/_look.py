@@ -91,10 +91,10 @@ _STRIDE = 32  # replicas looked at together
 @kernel
 def catch_up(s, r, now):
     """Take the blocks of all steps of replica r's run that started before `now`; returns if any was due."""
-    if now < s.takes_ps[r]:
+    if now < s.blocks_stale_ps[r]:
         return False
     engine.take_until(s, r, engine.boundary_from(s, r, now))
-    engine.set_takes(s, r)
+    engine.note_blocks_stale(s, r)
     return True
 
 
@@ -111,14 +111,14 @@ def _work_now(s, r, now):
     Until when that is so is noted, too.
     """
     rep = s.rep
-    s.works_ps[r] = NEVER
+    s.work_stale_ps[r] = NEVER
     if rep[r, KIND] != RUN:
         return s.work[r]
     alpha = rep[r, engine.ALPHA]
     beta = rep[r, engine.BETA]
     done = _steps_done(alpha, beta, rep[r, PS], rep[r, FS], rep[r, STEPS], now)
     if done < rep[r, STEPS]:
-        s.works_ps[r] = rep[r, PS] + (rep[r, FS] + engine.run_fs(alpha, beta, done + 1)) // 1000
+        s.work_stale_ps[r] = rep[r, PS] + (rep[r, FS] + engine.run_fs(alpha, beta, done + 1)) // 1000
     return s.work[r] - done * rep[r, DECODING]
 
 
@@ -126,7 +126,7 @@ def _work_now(s, r, now):
 def _renew_work(s, view, now):
     """Bring a live view of the work up to now: since it was looked at last, few replicas made a step."""
     work = view.work
-    until_ps = s.works_ps[: work.shape[0]]
+    until_ps = s.work_stale_ps[: work.shape[0]]
     for begin in range(0, work.shape[0], _STRIDE):
         part = until_ps[begin : begin + _STRIDE]
         if times_up_to(part, now) > 0:

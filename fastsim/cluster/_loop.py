@@ -7,7 +7,7 @@ back, requests whose blocks have come, arrivals in file order; then the steps th
 
 from __future__ import annotations
 
-from fastsim._bits import fetch
+from fastsim._bits import prefetch
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._extents import check_pools
@@ -175,13 +175,13 @@ def _next_report(s):
 
 
 @kernel(inline="always")
-def _fetch_replica(s, r):
+def _prefetch_replica(s, r):
     """Ask for the memory that replica r's next event needs: with many replicas it is far away."""
     for column in range(0, N_REP, _LINE):
-        fetch(s.rep, r * N_REP + column)
-    fetch(s.heap, r * s.heap.shape[1] * s.heap.shape[2])
+        prefetch(s.rep, r * N_REP + column)
+    prefetch(s.heap, r * s.heap.shape[1] * s.heap.shape[2])
     for tick in range(0, s.phase.shape[1], _LINE):
-        fetch(s.phase, r * s.phase.shape[1] + tick)
+        prefetch(s.phase, r * s.phase.shape[1] + tick)
 
 
 @kernel
@@ -194,7 +194,7 @@ def _pass_events(s, views, heard, limit):
             _pass_event(s, r, limit)
             replay(s, r)
             r = s.tree[1]
-            _fetch_replica(s, r)
+            _prefetch_replica(s, r)
         return
     while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
         _make_room(s, views, heard, r)
@@ -203,7 +203,7 @@ def _pass_events(s, views, heard, limit):
         _pass_event(s, r, limit if pool[N_HELD] == 0 else s.key[r] >> 1)
         replay(s, r)
         r = s.tree[1]
-        _fetch_replica(s, r)
+        _prefetch_replica(s, r)
         if pool[N_HELD] > 0:
             limit = min(limit, _next_report(s))
 

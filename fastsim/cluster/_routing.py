@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fastsim._bits import fetch
+from fastsim._bits import prefetch
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._extents import check_pools
@@ -84,7 +84,7 @@ def replay(s, r):
 
     This is called whenever something has happened to the replica, so its work is looked at afresh, too.
     """
-    s.works_ps[r] = 0
+    s.work_stale_ps[r] = 0
     tree = s.tree
     key = s.key
     at = r + (tree.shape[0] >> 1)
@@ -172,18 +172,18 @@ def _record_view(s, view, i):
 
 
 @kernel(inline="always")
-def _fetch_what_comes(s, r, i):
+def _prefetch_for(s, r, i):
     """Ask for the memory that request i needs on replica r: with many replicas it is far away."""
     for column in range(0, N_REP, _LINE):
-        fetch(s.rep, r * N_REP + column)
+        prefetch(s.rep, r * N_REP + column)
     if s.req[i, SHARED] > 0:
-        fetch(s.table, 2 * home_of(s.table, s.path[s.req[i, PATH]] * s.cfg[REPLICAS] + r))
+        prefetch(s.table, 2 * home_of(s.table, s.path[s.req[i, PATH]] * s.cfg[REPLICAS] + r))
 
 
 @kernel(inline="always")
 def _send(s, view, r, i, now):
     """Send request i to replica r, at once or when the blocks that its router wants there have come."""
-    _fetch_what_comes(s, r, i)
+    _prefetch_for(s, r, i)
     s.req[i, REPLICA] = r
     change_load(s.load, s.level, r, 1)
     if s.cfg[NEWS]:
@@ -325,4 +325,4 @@ def take(s, views, route, i, now):
     s.pool[NEXT_REQUEST] = i + 1
     after_next = min(i + 2, s.req.shape[0] - 1)
     for column in range(0, N_REQ, _LINE):
-        fetch(s.req, after_next * N_REQ + column)
+        prefetch(s.req, after_next * N_REQ + column)

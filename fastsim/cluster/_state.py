@@ -183,8 +183,8 @@ _FIELDS = {
     "lazy": "int64[::1]",
     # [replicas], instants from which the run under way has taken more blocks than are booked, and from which
     # a live view of the work still to do is out of date
-    "takes_ps": "int64[::1]",
-    "works_ps": "int64[::1]",
+    "blocks_stale_ps": "int64[::1]",
+    "work_stale_ps": "int64[::1]",
     "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
     "session": "int64[::1]",  # [requests], given, -1 where unknown
     "owner": "int64[::1]",  # [requests], router that each request comes to

@@ -177,7 +177,7 @@ def _decode_run(s, r, preempted):
     rep[r, ALPHA] = alpha
     rep[r, BETA] = beta
     rep[r, TAKEN] = 1
-    set_takes(s, r)
+    note_blocks_stale(s, r)
     if s.cfg[TRACK] == TRACK_LIVE:
         _set_lazy(s, r, steps)
     return run_fs(alpha, beta, steps)
@@ -231,14 +231,14 @@ def _set_end(s, r, duration):
 
 
 @kernel(inline="always")
-def set_takes(s, r):
+def note_blocks_stale(s, r):
     """Note when the next step of the run under way begins, after those whose blocks are booked."""
     rep = s.rep
     taken = rep[r, TAKEN]
-    s.takes_ps[r] = NEVER
+    s.blocks_stale_ps[r] = NEVER
     if taken < rep[r, STEPS]:
         taken_fs = rep[r, FS] + run_fs(rep[r, ALPHA], rep[r, BETA], taken)
-        s.takes_ps[r] = rep[r, PS] + taken_fs // 1000 + 1
+        s.blocks_stale_ps[r] = rep[r, PS] + taken_fs // 1000 + 1
 
 
 @kernel
@@ -291,7 +291,7 @@ def end(s, r):
     elif rep[r, PAUSED] != NONE:
         resume_paused(s, r)
     rep[r, KIND] = IDLE
-    s.takes_ps[r] = NEVER
+    s.blocks_stale_ps[r] = NEVER
 
 
 @kernel
