@@ -89,12 +89,13 @@ def test_short_runs_are_owned_up_to() -> None:
 
 
 def test_run_length_grows_with_memory_and_rarity() -> None:
-    assert run_length(0.99, 0.8) == 50_000
-    assert run_length(0.99, 0.9) == 200_000
-    assert run_length(0.95, 0.9) == 40_000
-    assert run_length(0.95, 0.9, variability=2.5) == 100_000
-    assert run_length(0.95, 0.9, variability=0.5) == 40_000
-    assert run_length(0.99, 0.0) == 10_000
+    assert run_length(0.99, 0.8) == 150_000
+    assert run_length(0.99, 0.9) == 600_000
+    assert run_length(0.95, 0.9) == 120_000
+    assert run_length(0.95, 0.9, variability=2.5) == 300_000
+    assert run_length(0.95, 0.9, variability=0.5) == 120_000
+    assert run_length(0.99, 0.0) == 30_000
+    assert run_length(0.925, 0.8) == 20_000
 
 
 def test_a_small_coverage_study() -> None:

@@ -22,9 +22,9 @@ _PILOT_MAX = 1_000_000  # requests of a pilot, unless the floor alone asks for m
 _PILOTS_REQUESTS = 10_000_000  # of all pilots together, or of the only one
 _DRIFT_RUNS, _DRIFT_REQUESTS = 5, 100_000  # to see whether work piles up
 _FLOOR_MAX = 20_000_000
-_REQUESTS_MAX = 5_000_000  # by default
+_REQUESTS_MAX = 15_000_000  # by default
 _OVERLOAD_REQUESTS = 100_000  # enough to see work pile up
-_FOR_THE_MEAN = 0.975  # the probability whose run length serves the mean; see `run_length`
+_FOR_THE_MEAN = 0.925  # the probability whose run length serves the mean; see `run_length`
 _VARIABILITY_MAX = 100.0  # an infinite variance has no memory to plan by
 
 
@@ -62,7 +62,7 @@ def wanted_requests(spec: QueueSpec, ps: Sequence[float]) -> int:
 
 
 def default_requests(spec: QueueSpec, ps: Sequence[float]) -> int:
-    """`wanted_requests` up to 5 million, but at least as many as are left out before (`least_warmup`)."""
+    """`wanted_requests` up to 15 million, but at least as many as are left out before (`least_warmup`)."""
     if spec.arrivals.count is not None:
         return spec.arrivals.count
     return max(min(wanted_requests(spec, ps), _REQUESTS_MAX), least_warmup(spec))
