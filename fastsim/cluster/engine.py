@@ -165,8 +165,9 @@ def _decode_run(s, r, preempted):
             steps = min(steps, int(_MOST_FS) // (alpha + beta * steps) + 1)
         if rep[r, SHARERS] != NONE:
             steps = steps_before_shared_block(s, r, steps)
-        if s.cfg[NEWS] & NEWS_CACHES and s.cfg[RESERVE] == 0:  # every eviction is reported when it happens
-            steps = 1 + steps_that_fit(s, r, rep[r, BLANK], steps - 1)
+        if s.cfg[NEWS] & NEWS_CACHES and s.cfg[RESERVE] == 0:
+            # Every eviction is reported when it happens, unless nobody could ask for the blocks.
+            steps = 1 + steps_that_fit(s, r, _unmatched(s, r), steps - 1)
         if s.cfg[NEWS] & NEWS_GAUGES:  # and so is every block that is taken
             steps = 1 + steps_that_fit(s, r, 0, steps - 1)
         steps = 1 + steps_that_fit(s, r, rep[r, FREE], steps - 1)
