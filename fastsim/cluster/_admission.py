@@ -114,12 +114,17 @@ def _admit(s, r, i):
     req = s.req
     block = s.cfg[BLOCK]
     total = req[i, PROMPT] + req[i, GENERATED]
-    pieces, hit, held_by_none = find_hits(s, r, i, (total - 1) // block)
     whole = total
     if s.cfg[RESERVE]:
         whole += req[i, OUTPUT] - req[i, GENERATED]
-    need = blocks_of(s, whole) - hit
+    need = blocks_of(s, whole)
     kept_back = s.cfg[WATERMARK] if rep[r, N_RUNNING] > 0 else 0
+    most = (total - 1) // block
+    reusable = min(most, req[i, SHARED]) if req[i, PREEMPTED] == 0 else most
+    if need - reusable + kept_back > rep[r, FREE]:  # whatever is cached: no need to look
+        return 0
+    pieces, hit, held_by_none = find_hits(s, r, i, most)
+    need -= hit
     if need + held_by_none + kept_back > rep[r, FREE] or s.pool[FAULT] != NO_FAULT:
         return 0
     hold_hits(s, r, i, pieces)

@@ -84,24 +84,37 @@ def release(s, r, i, computed, preempted):
 def continue_running(s, r):
     """Schedule the running requests and note the budget left; returns whether any request was preempted."""
     rep = s.rep
-    req = s.req
-    chunk = 0
-    need = blocks_needed_now(s, r)
-    i = rep[r, PREFILLING]
-    if i != NONE:
-        chunk = _chunk(s, i, s.cfg[BUDGET] - rep[r, DECODING])
-        if s.cfg[RESERVE] == 0:
-            need += blocks_of(s, req[i, COMPUTED] + chunk) - blocks_of(s, req[i, COMPUTED])
-    if need > rep[r, FREE]:
+    chunk, need = _needed(s, r)
+    preempted = need > rep[r, FREE]
+    if preempted and (s.cfg[VICTIM] or rep[r, SHARERS] != NONE):
         _take_in_turn(s, r)
         return True
+    # Those admitted last are preempted, until what all others need fits: in turn it comes to the same, as
+    # blocks are taken from the front of the free ones and given back to their end.
+    while need > rep[r, FREE]:
+        _preempt(s, r, rep[r, RUN_LAST], 0)
+        chunk, need = _needed(s, r)
     take_blocks(s, r, need)
     if rep[r, SHARERS] != NONE:
         _register_sharers(s, r)
-    if i != NONE:
-        schedule(s, r, i, chunk)
+    if rep[r, PREFILLING] != NONE:
+        schedule(s, r, rep[r, PREFILLING], chunk)
     rep[r, LEFT] = s.cfg[BUDGET] - rep[r, DECODING] - chunk
-    return False
+    return preempted
+
+
+@kernel
+def _needed(s, r):
+    """Tokens that the request still in its prefill gets in the coming step, and the blocks that all need."""
+    need = blocks_needed_now(s, r)
+    i = s.rep[r, PREFILLING]
+    if i == NONE:
+        return 0, need
+    chunk = _chunk(s, i, s.cfg[BUDGET] - s.rep[r, DECODING])
+    if s.cfg[RESERVE]:
+        return chunk, need
+    computed = s.req[i, COMPUTED]
+    return chunk, need + blocks_of(s, computed + chunk) - blocks_of(s, computed)
 
 
 @kernel(inline="always")
