@@ -280,7 +280,8 @@ def count_sent(s, view, i, r):
     if s.cfg[LOAD_VIEW] == OWN:
         if s.cfg[AT_FIRST] == 0:
             change_load(view.load, view.level, r, 1)
-        view.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT]
+        if s.cfg[NEEDS] & NEEDS_WORK:
+            view.work[r] += s.req[i, PROMPT] + s.req[i, OUTPUT]
     if s.cfg[METRICS_VIEW] == OWN:
         view.changes[0] += 1
         view.waiting[r] += 1
@@ -291,7 +292,7 @@ def count_sent(s, view, i, r):
 def _count_first(s, view, i, r):
     if s.cfg[AT_FIRST]:
         change_load(view.load, view.level, r, 1)
-    if s.cfg[LOAD_VIEW] == OWN:
+    if s.cfg[LOAD_VIEW] == OWN and s.cfg[NEEDS] & NEEDS_WORK:
         view.work[r] -= s.req[i, PROMPT]
     if s.cfg[METRICS_VIEW] == OWN:
         view.changes[0] += 1
@@ -303,7 +304,7 @@ def _count_first(s, view, i, r):
 def _count_finished(s, view, i, r):
     if s.cfg[BY_NEWS]:
         change_load(view.load, view.level, r, -1)
-    if s.cfg[LOAD_VIEW] == OWN:
+    if s.cfg[LOAD_VIEW] == OWN and s.cfg[NEEDS] & NEEDS_WORK:
         view.work[r] -= s.req[i, OUTPUT]
     if s.cfg[METRICS_VIEW] == OWN:
         view.changes[0] += 1
@@ -375,6 +376,8 @@ def read_news(s, views, heard, now):
         pool[NEWS_READ] += 1
         if _read(s, views, heard, row):
             told = True
+    if pool[NEWS_READ] == pool[NEWS_TOLD]:  # begin anew with rows that are in the processor's cache
+        pool[NEWS_READ] = pool[NEWS_TOLD] = pool[NEWS_DUE] = 0
     return told
 
 

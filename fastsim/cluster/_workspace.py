@@ -51,6 +51,16 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
     }
 
 
+def _first_news(news: int, extents: int) -> int:
+    """First rows of the ring of reports: room for one of each extent where they are reported.
+
+    Rows that are not used cost nothing, as nothing is written into them.
+    """
+    if news & st.NEWS_CACHES:
+        return max(_FIRST_NEWS, 1 << (2 * extents).bit_length())
+    return _FIRST_NEWS if news else 1
+
+
 def grown(state: Any) -> Any:
     """The same state with twice the room where a run stopped for want of it, ready to go on."""
     arrays = {name: getattr(state, name) for name in st.FIELDS}
@@ -141,7 +151,7 @@ def new_state(
         session=_sessions(workload),
         owner=owner,
         most_load=np.empty(0) if most_load is None else most_load,
-        news=np.zeros((_FIRST_NEWS if cfg[st.NEWS] else 1, st.N_NEWS), np.int64),
+        news=np.empty((_first_news(int(cfg[st.NEWS]), pool["ext"]), st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
         lost=np.zeros((runs if cluster.restarts else 0, replicas), np.int64),
         piece=piece,

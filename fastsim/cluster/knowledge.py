@@ -73,7 +73,8 @@ class Knowledge:
             self.metrics == st.DELAYED and "metrics" in policy.needs
         )
         news |= st.NEWS_GAUGES * gauged
-        cfg[[st.NEEDS, st.LOAD_VIEW, st.METRICS_VIEW, st.TRACK]] = needs, self.loads, self.metrics, self.track
+        metrics = self.metrics if "metrics" in policy.needs else st.LIVE  # which costs nothing unless needed
+        cfg[[st.NEEDS, st.LOAD_VIEW, st.METRICS_VIEW, st.TRACK]] = needs, self.loads, metrics, self.track
         cfg[[st.PERIOD_PS, st.DELAY_PS, st.NEWS, st.BY_NEWS]] = self.period_ps, self.delay_ps, news, by_news
         cfg[[st.AT_FIRST, st.ROUTERS]] = self.at_first_token, self.routers
 
@@ -215,13 +216,20 @@ def new_views(
             "prompt": prompt,
             "best": np.zeros(state.level.shape[1], np.int64),
             "found": np.zeros(state.level.shape[1], np.int64),
-            "memory": np.zeros(policy.room(policy.memory, params, size), np.int64),
+            "memory": _aligned(policy.room(policy.memory, params, size)),
             "real": np.zeros(policy.room(policy.real, params, size)),
             "count": np.zeros((st.table_slots(policy.room(policy.count, params, size)), 2), np.int64),
             "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
         }
         views.append({**shared, **_copied(tree), **own})
     return [View(**_seen(arrays, int(state.cfg[st.ACTIVE]))) for arrays in views]
+
+
+def _aligned(length: int) -> np.ndarray:
+    """Integers that are 0 and start a cache line."""
+    room = np.zeros(length + 7, np.int64)
+    start = -(room.ctypes.data // 8) % 8
+    return room[start : start + length]
 
 
 _BY_REPLICA = ("load", "work", "match", "waiting", "running", "kv_used", "score")
