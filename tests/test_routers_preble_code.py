@@ -62,14 +62,15 @@ def test_the_argmin_over_candidates_may_be_taken_for_a_replica():
 
 @small
 def test_the_time_per_token_is_a_median_with_an_assumed_one():
-    scene = stage([[SYSTEM, DOCUMENT]] * 400, replicas=1)
+    scene = stage([[SYSTEM, DOCUMENT]] * 800, replicas=1)
     assert tpot_s(scene.view, 0) == 0.15
     tpots = [0.15]
     rng = random.Random(1)
-    for i in range(400):
+    for i in range(800):
         scene.send(i, float(i))
         scene.first_token(i, float(i))
-        scene.finish(i, i + (took_s := rng.choice([0.03, 0.3, 0.6])))
+        took_s = rng.choice([0.03, 0.3, 0.6]) if i < 300 else rng.uniform(0.01, 0.9)  # equal ones, then none
+        scene.finish(i, i + took_s)
         tpots.append((round((i + took_s) * 1e12) - round(i * 1e12)) * 1e-12 / 3)
         assert tpot_s(scene.view, 0) == np.median(tpots[-200:])
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fastsim._bits import bit_count, key_of, lowest_bit, value_of
 from fastsim.cluster import _scan
+from fastsim.cluster._state import BITS
 
 pytestmark = pytest.mark.small
 many = settings(max_examples=200, deadline=None)
@@ -62,5 +63,21 @@ def test_places_of_a_value(column, data):
     assert _scan.times_in(column, value) == len(places)
     assert _scan.times_up_to(column, value) == sum(x <= value for x in column.tolist())
     assert _scan.last_place_in(column, value) == max(places, default=0)
+    part = column[:64]
+    assert _scan.bits_at(part, value) % 2**64 == sum((x == value) << k for k, x in enumerate(part.tolist()))
+    assert _scan.bits_below(part, value) % 2**64 == sum((x < value) << k for k, x in enumerate(part.tolist()))
     for skip in range(len(places) + 1):
         assert _scan.place_in(column, value, skip) == (places[skip] if skip < len(places) else 0)
+
+
+@given(
+    st.lists(st.sampled_from([-math.inf, -0.0, 0.0, 1.0, 7.5, math.inf]), min_size=1, max_size=200), st.data()
+)
+@many
+def test_the_lowest_of_a_mask(column, data):
+    members = data.draw(st.sets(st.integers(0, len(column) - 1)))
+    mask = np.zeros(-(-len(column) // BITS), np.int64)
+    for k in members:
+        mask[k // BITS] |= 1 << (k % BITS)
+    wanted = min(sorted(members), key=lambda k: column[k], default=-1)
+    assert _scan.lowest_of(np.array(column), mask) == wanted

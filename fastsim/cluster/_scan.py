@@ -6,8 +6,11 @@ it does not, the loop gathers its numbers one by one. So loops over a part are o
 
 from __future__ import annotations
 
-from fastsim._bits import key_of, value_of
+import math
+
+from fastsim._bits import bit_count, key_of, lowest_bit, value_of
 from fastsim._jit import kernel
+from fastsim.cluster._state import BITS, NONE
 
 _STRIDE = 64
 
@@ -44,14 +47,13 @@ def place_in(values, value, skip):
     """Index of a value in a column, after `skip` others of the same; 0 if there are not so many."""
     for begin in range(0, values.shape[0], _STRIDE):
         part = values[begin : begin + _STRIDE]
-        found = times_in(part, value)
-        if found > skip:
-            for k in range(part.shape[0]):
-                if part[k] == value:
-                    if skip == 0:
-                        return begin + k
-                    skip -= 1
-        skip -= found
+        found = bits_at(part, value)
+        times = bit_count(found)
+        if times > skip:
+            for _ in range(skip):
+                found &= found - 1
+            return begin + lowest_bit(found)
+        skip -= times
     return 0
 
 
@@ -76,3 +78,46 @@ def times_up_to(values, value):
     for k in range(values.shape[0]):
         times += 1 if values[k] <= value else 0
     return times
+
+
+# --- a column and a mask of replicas ------------------------------------------------------------------------
+
+
+@kernel
+def lowest_of(values, mask):
+    """Index of the smallest float that a mask has, the lowest among equals; -1 if it has none."""
+    chosen = NONE
+    least = math.inf
+    for word in range(mask.shape[0]):
+        bits = mask[word]
+        if bits == 0:
+            continue
+        part = values[word * BITS : (word + 1) * BITS]
+        nothing = key_of(math.inf)
+        low = nothing
+        for k in range(part.shape[0]):
+            key = key_of(part[k])
+            low = min(low, key if bits >> k & 1 else nothing)
+        value = value_of(low, least)
+        if chosen == NONE or value < least:
+            least = value
+            chosen = word * BITS + lowest_bit(bits_at(part, value) & bits)
+    return chosen
+
+
+@kernel
+def bits_at(part, value):
+    """Mask of the numbers of a column, 64 at most, that equal a value."""
+    bits = 0
+    for k in range(part.shape[0]):
+        bits |= (1 if part[k] == value else 0) << k
+    return bits
+
+
+@kernel
+def bits_below(part, value):
+    """Mask of the numbers of a column, 64 at most, that are below a value."""
+    bits = 0
+    for k in range(part.shape[0]):
+        bits |= (1 if part[k] < value else 0) << k
+    return bits

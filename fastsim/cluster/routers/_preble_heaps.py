@@ -1,6 +1,7 @@
 """Kernels of a heap of nodes a replica: those that Preble's released scheduler could move, cheapest on top.
 
-Of equal cost the one seen first. A node's cost changes on all its replicas at once; each heap is told.
+Of equal cost the one seen first. A place of a heap is two numbers, the node and its cost. That
+changes on all its replicas at once: a heap is told when it falls, and finds out that it rose when it matters.
 """
 
 from __future__ import annotations
@@ -13,25 +14,40 @@ from fastsim.cluster.routers import _preble_rows as rw
 @kernel
 def cheapest(view, r):
     """Replica r's cheapest movable node, -1 if it has none."""
-    if view.memory[rw.replica_row(r) + rw.N_MOVABLE] == 0:
-        return NONE
-    return view.memory[rw.heap_row(view, r)]
-
-
-@kernel(inline="always")
-def _before(view, a, b):
     memory = view.memory
-    a = rw.node_row(view, a)
-    b = rw.node_row(view, b)
-    if memory[a + rw.NODE_LOAD_PS] != memory[b + rw.NODE_LOAD_PS]:
-        return memory[a + rw.NODE_LOAD_PS] < memory[b + rw.NODE_LOAD_PS]
-    return memory[a + rw.SEEN] < memory[b + rw.SEEN]
+    if memory[rw.replica_row(r) + rw.N_MOVABLE] == 0:
+        return NONE
+    heap = rw.heap_row(view, r)
+    while memory[heap + 1] != memory[rw.node_row(view, memory[heap]) + rw.NODE_LOAD_PS]:
+        _settle(view, r, 0, memory[heap])
+    return memory[heap]
 
 
 @kernel(inline="always")
-def _put(view, r, at, node):
-    view.memory[rw.heap_row(view, r) + at] = node
-    view.memory[rw.pair_row(view, node, r) + rw.PLACE] = at + 1
+def _before(view, node, cost_ps, at):
+    """Whether a node of a cost comes before the one in a place of a heap."""
+    memory = view.memory
+    if cost_ps != memory[at + 1]:
+        return cost_ps < memory[at + 1]
+    return memory[rw.node_row(view, node) + rw.SEEN] < memory[rw.node_row(view, memory[at]) + rw.SEEN]
+
+
+@kernel(inline="always")
+def _comes_later(view, at):
+    """1 if the node in a place of a heap comes after the one in the next place, else 0."""
+    memory = view.memory
+    if memory[at + 1] == memory[at + 3]:
+        return 1 if _before(view, memory[at + 2], memory[at + 3], at) else 0
+    return 1 if memory[at + 3] < memory[at + 1] else 0
+
+
+@kernel(inline="always")
+def _put(view, r, at, node, cost_ps):
+    memory = view.memory
+    row = rw.heap_row(view, r) + 2 * at
+    memory[row] = node
+    memory[row + 1] = cost_ps
+    memory[rw.pair_row(view, node, r) + rw.PLACE] = at + 1
 
 
 @kernel
@@ -40,19 +56,26 @@ def _settle(view, r, at, node):
     memory = view.memory
     heap = rw.heap_row(view, r)
     size = memory[rw.replica_row(r) + rw.N_MOVABLE]
-    while at > 0 and _before(view, node, memory[heap + (at - 1) // 2]):
-        _put(view, r, at, memory[heap + (at - 1) // 2])
+    cost_ps = memory[rw.node_row(view, node) + rw.NODE_LOAD_PS]
+    while at > 0:
+        above = heap + 2 * ((at - 1) // 2)
+        if not _before(view, node, cost_ps, above):
+            break
+        _put(view, r, at, memory[above], memory[above + 1])
         at = (at - 1) // 2
     child = 2 * at + 1
     while child < size:
-        if child + 1 < size and _before(view, memory[heap + child + 1], memory[heap + child]):
-            child += 1
-        if not _before(view, memory[heap + child], node):
+        row = heap + 2 * child
+        if child + 1 < size:
+            later = _comes_later(view, row)
+            child += later
+            row += 2 * later
+        if _before(view, node, cost_ps, row):
             break
-        _put(view, r, at, memory[heap + child])
+        _put(view, r, at, memory[row], memory[row + 1])
         at = child
         child = 2 * at + 1
-    _put(view, r, at, node)
+    _put(view, r, at, node, cost_ps)
 
 
 @kernel
@@ -74,12 +97,12 @@ def drop(view, node, r):
     memory[row + rw.N_MOVABLE] -= 1
     size = memory[row + rw.N_MOVABLE]
     if at < size:
-        _settle(view, r, at, memory[rw.heap_row(view, r) + size])
+        _settle(view, r, at, memory[rw.heap_row(view, r) + 2 * size])
 
 
 @kernel
 def settle(view, node, r):
-    """Put a node, if it is in replica r's heap, where it belongs now that its cost has changed."""
+    """Put a node, if it is in replica r's heap, where it belongs now that its cost has fallen."""
     place = view.memory[rw.pair_row(view, node, r) + rw.PLACE]
     if place > 0:
         _settle(view, r, place - 1, node)

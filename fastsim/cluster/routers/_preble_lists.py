@@ -16,6 +16,12 @@ def first_of(memory, ends):
 
 
 @kernel(inline="always")
+def last_of(memory, ends):
+    """Last entry of the list whose ends stand at `ends`, -1 if it is empty."""
+    return memory[ends + 1] - 1
+
+
+@kernel(inline="always")
 def after(memory, table, width, column, entry):
     """Entry after this one, -1 if it is the last."""
     return memory[table + entry * width + column + 1] - 1

@@ -15,7 +15,7 @@ from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers._preble_heaps import add, drop, settle
-from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
+from fastsim.cluster.routers._preble_lists import after, append, first_of, last_of, remove
 from fastsim.cluster.routers._preble_rows import (
     ALLOCATED,
     AT,
@@ -31,7 +31,6 @@ from fastsim.cluster.routers._preble_rows import (
     IS_SLOWED,
     ITS_MISS,
     ITS_NODE,
-    ITS_OWN_PS,
     LOAD_PS,
     MISSES,
     N_MOVABLE,
@@ -42,8 +41,6 @@ from fastsim.cluster.routers._preble_rows import (
     NEXT,
     NODE_LOAD_PS,
     NODE_PS,
-    NTH_FIRST,
-    NTH_SENT,
     OLD_TTFT_PS,
     OLD_TTFTS,
     OUTSTANDING,
@@ -51,12 +48,13 @@ from fastsim.cluster.routers._preble_rows import (
     SENT,
     SENT_OUT,
     SENT_PS,
-    TTFT_PS,
     UP,
     USED,
     USES,
     node_row,
     node_tok,
+    nth_first,
+    nth_sent,
     pair_row,
     pair_table,
     replica_row,
@@ -86,7 +84,8 @@ def _weigh(view, node):
         while left:
             r = word * BITS + lowest_bit(left)
             memory[replica_row(r) + LOAD_PS] += change
-            settle(view, node, r)
+            if change < 0:
+                settle(view, node, r)
             left &= left - 1
 
 
@@ -100,6 +99,12 @@ def movable(view, row):
 def relievable(view, word):
     """A word of the mask of replicas that have nodes to move, or a single one whose requests slowed down."""
     return view.memory[view.memory.shape[0] - view.best.shape[0] + word]
+
+
+@kernel(inline="always")
+def heavy_at(view):
+    """Start of the mask of replicas that rebalancing has gathered to relieve."""
+    return view.memory.shape[0] - 3 * view.best.shape[0]
 
 
 @kernel(inline="always")
@@ -188,10 +193,14 @@ def use(view, node, r, refs):
     """Let replica r use a node, and so many requests more have it there."""
     memory = view.memory
     key = node * view.tree[REPLICAS] + r
-    remove(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+    before = _used_list(view, node, r)
     memory[pair_row(view, node, r) + REFS] += refs
+    now = _used_list(view, node, r)
+    if before == now and last_of(memory, now) == key:
+        return
+    remove(memory, before, pair_table(view), N_PAIR, USED, key)
     if holds_run(view, node, r):
-        append(memory, _used_list(view, node, r), pair_table(view), N_PAIR, USED, key)
+        append(memory, now, pair_table(view), N_PAIR, USED, key)
 
 
 @kernel
@@ -325,7 +334,7 @@ def _change(view, request, its, by):
             _withdraw_all(view, node)
     node = memory[its + ITS_NODE]
     if node == NONE:
-        memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_OWN_PS]
+        memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_MISS]
         note_changed(view, memory[its + AT])
         return
     row = node_row(view, node)
@@ -345,7 +354,7 @@ def count_sent(view, request, r, now):
     its = request_row(view, request)
     memory[its + AT] = r
     memory[its + SENT_PS] = now
-    memory[request_row(view, memory[SENT]) + NTH_SENT] = request
+    memory[nth_sent(view, memory[SENT])] = request
     memory[SENT] += 1
     memory[replica_row(r) + OUTSTANDING] += 1
     note_changed(view, r)
@@ -363,13 +372,12 @@ def count_first(view, request, now):
     if memory[its + FIRST_PS] > 0:
         return
     memory[its + FIRST_PS] = now
-    memory[its + TTFT_PS] = now - memory[its + SENT_PS]
-    memory[request_row(view, memory[FIRST]) + NTH_FIRST] = request
+    memory[nth_first(view, memory[FIRST])] = request
     memory[FIRST] += 1
     if memory[its + ITS_NODE] != NONE:
         row = node_row(view, memory[its + ITS_NODE])
         memory[row + NEW_TTFTS] += 1
-        memory[row + NEW_TTFT_PS] += memory[its + TTFT_PS]
+        memory[row + NEW_TTFT_PS] += now - memory[its + SENT_PS]
         _note_slowed(view, memory[its + ITS_NODE])
 
 
@@ -388,7 +396,7 @@ def expire(view, now, horizon_ps):
     """Let go what left the window by `now`."""
     memory = view.memory
     while memory[SENT_OUT] < memory[SENT]:
-        request = memory[request_row(view, memory[SENT_OUT]) + NTH_SENT]
+        request = memory[nth_sent(view, memory[SENT_OUT])]
         its = request_row(view, request)
         if memory[its + SENT_PS] + horizon_ps > now:
             break
@@ -403,7 +411,7 @@ def _age(view, until, out, end, column, older):
     """Take first tokens up to `until` off one half of the window, and put them into the older one."""
     memory = view.memory
     while memory[out] < memory[end]:
-        its = request_row(view, memory[request_row(view, memory[out]) + NTH_FIRST])
+        its = request_row(view, memory[nth_first(view, memory[out])])
         if memory[its + FIRST_PS] > until:
             return
         memory[out] += 1
@@ -411,10 +419,11 @@ def _age(view, until, out, end, column, older):
             continue
         row = node_row(view, memory[its + ITS_NODE])
         memory[row + column] -= 1
-        memory[row + column + 1] -= memory[its + TTFT_PS]
+        ttft_ps = memory[its + FIRST_PS] - memory[its + SENT_PS]
+        memory[row + column + 1] -= ttft_ps
         if older:
             memory[row + OLD_TTFTS] += 1
-            memory[row + OLD_TTFT_PS] += memory[its + TTFT_PS]
+            memory[row + OLD_TTFT_PS] += ttft_ps
         _note_slowed(view, memory[its + ITS_NODE])
 
 

@@ -35,7 +35,7 @@ def _count_hits(view, until, out, end, by):
     """Move one end of the polled window up to `until`."""
     memory = view.memory
     while memory[out] < memory[end]:
-        its = rw.request_row(view, memory[rw.request_row(view, memory[out]) + rw.NTH_FIRST])
+        its = rw.request_row(view, memory[rw.nth_first(view, memory[out])])
         if memory[its + rw.FIRST_PS] > until:
             return
         memory[out] += 1

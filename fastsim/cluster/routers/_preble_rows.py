@@ -1,7 +1,8 @@
 """Where everything stands in ``view.memory`` that Preble's released scheduler remembers; see `_preble_nodes`.
 
 A head, then a row a replica, a request, a node, a node and replica; a heap of nodes a replica; what was last
-reported; and two masks of replicas.
+reported; two queues of requests; and three masks of replicas. Rows begin where cache lines do, and one of a
+request is one line: by the time it is looked at again, it is far away.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FIRST, FIRST_HALF, FIRST_OUT = 2, 3, 4
 POLLED, POLLED_OUT = 5, 6  # of the first tokens: counted at the last poll, and no longer counted
 POLL, BEST = 7, 8  # number + 1 of the last poll, and the replica it found to hit most
 NODES = 9  # nodes that prompts sent so far have
-N_HEAD = 10
+N_HEAD = 16
 
 # A replica's row
 LOAD_PS = 0  # of the nodes allocated to it
@@ -26,15 +27,14 @@ N_TPOT = 4  # times per output token seen
 IDLE, BUSY = 5, 7  # lists, two columns each: nodes by last use, without and with requests there
 N_MOVABLE = 9  # important nodes allocated to it that several requests have and some missed
 N_SLOWED = 10  # how many of them have IS_SLOWED
-N_REPLICA = 11
+N_REPLICA = 16
 
 # A request's row
-AT, SENT_PS, FIRST_PS, TTFT_PS = 0, 1, 2, 3
-ITS_HIT_TOK, ITS_PROMPT_TOK, ITS_OUTPUT_TOK = 4, 5, 6
-ITS_NODE, ITS_MISS = 7, 8  # its important node (-1 if that is its own end), and whether it missed there
-ITS_OWN_PS = 9  # prefill of its own end, if that is its important node
-NTH_SENT, NTH_FIRST = 10, 11
-N_REQUEST = 12
+AT, SENT_PS, FIRST_PS = 0, 1, 2
+ITS_HIT_TOK, ITS_PROMPT_TOK, ITS_OUTPUT_TOK = 3, 4, 5
+ITS_NODE = 6  # its important node, -1 if that is its own end
+ITS_MISS = 7  # whether it missed there; or prefill of its own end, if that is its important node
+N_REQUEST = 8
 
 # A node's row
 NODE_PS = 0  # time to prefill it
@@ -58,16 +58,10 @@ N_PAIR = 4
 
 def memory_length(params, size) -> int:
     """Integers that all this takes."""
-    nodes = size.runs * (N_NODE + size.replicas * (N_PAIR + 1))
+    replicas = N_HEAD + size.replicas * N_REPLICA
+    nodes = size.runs * (N_NODE + size.replicas * (N_PAIR + 2))
     told = size.reports * size.replicas
-    return (
-        N_HEAD
-        + size.replicas * N_REPLICA
-        + size.requests * N_REQUEST
-        + nodes
-        + told
-        + 2 * -(-size.replicas // BITS)
-    )
+    return replicas + size.requests * (N_REQUEST + 2) + nodes + told + 3 * -(-size.replicas // BITS)
 
 
 @kernel(inline="always")
@@ -102,14 +96,26 @@ def pair_row(view, node, r):
 
 @kernel(inline="always")
 def heap_row(view, r):
-    """Start of replica r's heap of movable nodes."""
-    return pair_row(view, view.tree[RUNS], 0) + r * view.tree[RUNS]
+    """Start of replica r's heap of movable nodes, two numbers each."""
+    return pair_row(view, view.tree[RUNS], 0) + r * 2 * view.tree[RUNS]
 
 
 @kernel(inline="always")
 def told_row(view, run, r):
     """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
     return heap_row(view, view.tree[REPLICAS]) + run * view.tree[REPLICAS] + r
+
+
+@kernel(inline="always")
+def nth_sent(view, n):
+    """Where the n-th request sent stands."""
+    return view.memory.shape[0] - 3 * view.best.shape[0] - 2 * (view.path_ptr.shape[0] - 1) + n
+
+
+@kernel(inline="always")
+def nth_first(view, n):
+    """Where the n-th request stands of those that had their first token."""
+    return view.memory.shape[0] - 3 * view.best.shape[0] - (view.path_ptr.shape[0] - 1) + n
 
 
 @kernel(inline="always")

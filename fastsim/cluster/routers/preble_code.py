@@ -27,15 +27,17 @@ import msgspec
 from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster._masks import fill
+from fastsim.cluster._scan import bits_at, bits_below, lowest_of
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_nodes as nd
 from fastsim.cluster.routers import _preble_rows as rw
 from fastsim.cluster.routers._preble_heaps import cheapest
 from fastsim.cluster.routers._preble_polls import poll
 from fastsim.cluster.routers._preble_times import prefill_ps
+from fastsim.cluster.routers._preble_tpots import note_tpot, real_length, tpot_s
 from fastsim.cluster.routers.preble import NotNegative, Positive, Ratio, Share, Times, forest
 from fastsim.cluster.routers.registry import router
-from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, holds_run
+from fastsim.cluster.routers.tree import BLOCK_TOK, holds_run
 from fastsim.cluster.routers.view import CACHE, FINISHED, FIRST_TOKEN, NOW_PS, OUTPUT_TOK, PROMPT_TOK, least
 
 
@@ -63,82 +65,7 @@ class PrebleCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     HIGH_LOAD, WARM_REQUESTS, AUTOSCALE, NOTICES, ARGMIN_BUG,
 ) = range(14)  # fmt: skip
 
-# View.real: loads, median times per output token, the best hit ratio polled, and for each replica the last
-# times per output token as they came and in order
-KEPT_TPOTS = 200
-FIRST_TPOT_S = 0.15
 _DEEP = 3  # levels that a leaf may be below its important node, below which nothing is moved
-
-
-def reals(params, size) -> int:
-    """Floats that `preble_code` keeps."""
-    return size.replicas * (2 + 2 * KEPT_TPOTS) + 1
-
-
-# --- time per output token ----------------------------------------------------------------------------------
-
-
-@kernel
-def tpot_s(view, r):
-    """Median of the last times per output token seen of replica r, the first of which is an assumed one."""
-    return view.real[view.tree[REPLICAS] + r] if view.memory[rw.replica_row(r) + rw.N_TPOT] else FIRST_TPOT_S
-
-
-@kernel
-def _note_tpot(view, r, seconds):
-    """Put a time per output token among replica r's last 200."""
-    row = rw.replica_row(r)
-    if view.memory[row + rw.N_TPOT] == 0:
-        _insert(view, r, FIRST_TPOT_S)
-    _insert(view, r, seconds)
-    size = min(view.memory[row + rw.N_TPOT], KEPT_TPOTS)
-    ranked = _ranked(view, r)
-    upper = view.real[ranked + size // 2]
-    lower = view.real[ranked + (size - 1) // 2]
-    view.real[view.tree[REPLICAS] + r] = (lower + upper) / 2
-    nd.note_changed(view, r)
-
-
-@kernel(inline="always")
-def _ranked(view, r):
-    """Where replica r's times per output token stand in order."""
-    return 2 * view.tree[REPLICAS] + 1 + (2 * r + 1) * KEPT_TPOTS
-
-
-@kernel
-def _insert(view, r, seconds):
-    """Put a time among replica r's times, for the oldest if there are enough; the ordered ones stay so."""
-    real = view.real
-    row = rw.replica_row(r)
-    first = _ranked(view, r)
-    seen = view.memory[row + rw.N_TPOT]
-    view.memory[row + rw.N_TPOT] = seen + 1
-    turn = first - KEPT_TPOTS + seen % KEPT_TPOTS
-    at = first + seen
-    last = at
-    if seen >= KEPT_TPOTS:
-        last = first + KEPT_TPOTS - 1
-        at = _place(real, first, last, real[turn])
-    real[turn] = seconds
-    while at > first and real[at - 1] > seconds:
-        real[at] = real[at - 1]
-        at -= 1
-    while at < last and real[at + 1] < seconds:
-        real[at] = real[at + 1]
-        at += 1
-    real[at] = seconds
-
-
-@kernel
-def _place(real, low, high, value):
-    """First place from `low` to `high`, which are in order, whose value is not below `value`."""
-    while low < high:
-        middle = (low + high) // 2
-        if real[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 # --- costs --------------------------------------------------------------------------------------------------
@@ -278,48 +205,58 @@ def _hit_blk(view, request, r):
 
 
 @kernel
-def _lightest(view):
-    """The lightest replica of ``view.best``, the lowest index among equals."""
-    lightest = NONE
-    least_s = 0.0
+def _gather(view, light):
+    """Gather the replicas of ``view.best`` that are far heavier than the lightest and may be relieved."""
+    far_s = view.params[HIGH_LOAD] * view.real[light]
+    loads = view.real[: view.load.shape[0]]
     for word in range(view.best.shape[0]):
-        left = view.best[word]
-        while left:
-            r = word * BITS + lowest_bit(left)
-            left &= left - 1
-            if lightest == NONE or view.real[r] < least_s:
-                lightest = r
-                least_s = view.real[r]
-    return lightest
+        nearer = bits_below(loads[word * BITS : (word + 1) * BITS], far_s)
+        view.memory[nd.heavy_at(view) + word] = view.best[word] & nd.relievable(view, word) & ~nearer
+    view.memory[nd.heavy_at(view) + light // BITS] &= ~(1 << (light % BITS))
+
+
+@kernel
+def _next_to_relieve(view, light):
+    """Take the heaviest that can be relieved out of those gathered, the lowest index among equals, or -1."""
+    at = nd.heavy_at(view)
+    while True:
+        heavy = NONE
+        most_s = -1.0
+        for word in range(view.best.shape[0]):
+            left = view.memory[at + word]
+            while left:
+                r = word * BITS + lowest_bit(left)
+                left &= left - 1
+                if view.real[r] > most_s:
+                    heavy = r
+                    most_s = view.real[r]
+        if heavy == NONE:
+            return NONE
+        view.memory[at + heavy // BITS] ^= 1 << (heavy % BITS)
+        if _moves(view, heavy, light):
+            return heavy
 
 
 @kernel
 def _moves(view, heavy, light):
-    """Whether a replica that can be relieved is: not if moving its cheapest node would swap their roles."""
-    if view.memory[rw.replica_row(heavy) + rw.N_MOVABLE] == 1:
-        return view.params[AUTOSCALE] != 0.0  # it would not be looked at had its requests not slowed down
+    """Whether a replica can be relieved: not if moving its cheapest node would swap their roles."""
     node = cheapest(view, heavy)
+    if view.memory[rw.replica_row(heavy) + rw.N_MOVABLE] == 1:
+        # it would not be looked at had its requests not slowed down
+        return view.params[AUTOSCALE] != 0.0 and not holds_run(view, node, light)
     cost_s = view.memory[rw.node_row(view, node) + rw.NODE_LOAD_PS] * 1e-12
     return view.real[heavy] - cost_s >= view.real[light] + cost_s
 
 
 @kernel
-def _next_to_relieve(view, light):
-    """The heaviest replica of ``view.best`` that is relieved, the lowest index among equals, or -1."""
-    heaviest = NONE
-    most_s = view.params[HIGH_LOAD] * view.real[light]
+def _keep_lighter(view, heavy):
+    """Leave in ``view.best`` only what is lighter: a heavier replica had its turn, with nothing to move."""
+    loads = view.real[: view.load.shape[0]]
+    most_s = view.real[heavy]
     for word in range(view.best.shape[0]):
-        left = view.best[word] & nd.relievable(view, word)
-        while left:
-            r = word * BITS + lowest_bit(left)
-            left &= left - 1
-            load_s = view.real[r]
-            if r == light or load_s < most_s or (heaviest != NONE and load_s == most_s):
-                continue
-            if _moves(view, r, light):
-                heaviest = r
-                most_s = load_s
-    return heaviest
+        part = loads[word * BITS : (word + 1) * BITS]
+        places = min(max(0, heavy + 1 - word * BITS), BITS)  # of equals those with a higher index
+        view.best[word] &= bits_below(part, most_s) | bits_at(part, most_s) >> places << places
 
 
 @kernel
@@ -344,19 +281,6 @@ def _relieve(view, heavy, light):
 
 
 @kernel
-def _drop_heavier(view, heavy):
-    """Leave in ``view.best`` only what is lighter: a heavier replica had its turn, with nothing to move."""
-    most_s = view.real[heavy]
-    for word in range(view.best.shape[0]):
-        left = view.best[word]
-        while left:
-            r = word * BITS + lowest_bit(left)
-            if view.real[r] > most_s or (view.real[r] == most_s and r <= heavy):
-                view.best[word] ^= left & -left
-            left &= left - 1
-
-
-@kernel
 def _rebalance(view):
     """Relieve the heaviest replica for the lightest, then the next heaviest, while they are far apart."""
     some = 0
@@ -366,13 +290,16 @@ def _rebalance(view):
         return
     _weigh(view)
     fill(view.best, view.load.shape[0])
-    light = least(view.real[: view.load.shape[0]])
-    heavy = _next_to_relieve(view, light)
-    while heavy != NONE:
-        _drop_heavier(view, heavy)
+    loads = view.real[: view.load.shape[0]]
+    light = least(loads)
+    while light != NONE:
+        _gather(view, light)
+        heavy = _next_to_relieve(view, light)
+        if heavy == NONE:
+            return
+        _keep_lighter(view, heavy)
         _relieve(view, heavy, light)
-        light = _lightest(view)
-        heavy = NONE if light == NONE else _next_to_relieve(view, light)
+        light = lowest_of(loads, view.best)
 
 
 def hear(view, kind, what, replica, value):
@@ -384,7 +311,7 @@ def hear(view, kind, what, replica, value):
         its = rw.request_row(view, what)
         later_tok = view.memory[its + rw.ITS_OUTPUT_TOK] - 1
         if later_tok > 0:
-            _note_tpot(view, replica, (now - view.memory[its + rw.FIRST_PS]) * 1e-12 / later_tok)
+            note_tpot(view, replica, (now - view.memory[its + rw.FIRST_PS]) * 1e-12 / later_tok)
         nd.count_done(view, what)
     elif kind == CACHE and view.params[NOTICES]:
         nd.note_cache(view, what, replica, value)
@@ -424,7 +351,7 @@ def _send(view, request, r, important):
         for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
             own_tok -= rw.node_tok(view, view.path[place])
         memory[its + rw.ITS_NODE] = NONE
-        memory[its + rw.ITS_OWN_PS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
+        memory[its + rw.ITS_MISS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
     else:
         memory[its + rw.ITS_NODE] = view.path[important]
         memory[its + rw.ITS_MISS] = 1 if important - view.path_ptr[request] >= hit_nodes else 0
@@ -439,7 +366,7 @@ def _send(view, request, r, important):
     view="own",
     heard=hear,
     memory=rw.memory_length,
-    real=reals,
+    real=real_length,
     tree=forest,
 )
 def preble_code(view, request):
