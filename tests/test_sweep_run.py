@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ import polars as pl
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.sweep import parse, read, run
+from fastsim.sweep import backends, parse, read, run
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = {
@@ -232,6 +233,17 @@ def test_two_runs_at_once_give_each_part_once(tmp_path, reference):
         assert (err, out.split()[2]) == ("", "0")
     assert len(part_names(folder)) == POINTS
     assert measured(folder).equals(reference.drop(PROVENANCE))
+
+
+def test_workers_find_a_users_module_before_an_installed_one(tmp_path, monkeypatch):
+    """As their parent does, whose path begins with the working directory; but Python's own come first."""
+    monkeypatch.chdir(tmp_path)
+    library, installed = (sysconfig.get_path(kind) for kind in ("stdlib", "purelib"))
+    for here in ("", str(tmp_path)):
+        monkeypatch.setattr(sys, "path", [here, library, installed])
+        with backends._worker_environment():
+            assert sys.path == [library, here, installed]
+        assert sys.path == [here, library, installed]
 
 
 def test_odd_folders_and_a_shadowing_file(tmp_path, reference):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -98,14 +99,14 @@ def _worker_environment() -> Iterator[None]:
     """What worker processes inherit while they start.
 
     A user's ``signal.py`` or ``random.py`` in the working directory must not hide Python's own (joblib#1378):
-    the interpreter leaves that directory out (PYTHONSAFEPATH), and on the path handed over it comes last.
+    the interpreter leaves that directory out (PYTHONSAFEPATH), and on the path handed over it comes after the
+    standard library. Installed packages come last: a user's module of the same name is what the parent has.
     Temporary files need a folder whose name is plain ASCII (joblib#806).
     """
     wanted = {"PYTHONSAFEPATH": "1", "JOBLIB_TEMP_FOLDER": _ascii_folder(), **_INNER}
     environment, path = dict(os.environ), list(sys.path)
-    here = [entry for entry in path if entry == "" or Path(entry) == Path.cwd()]
     os.environ.update(wanted)
-    sys.path[:] = [entry for entry in path if entry not in here] + here
+    sys.path[:] = _behind_the_library(path)
     try:
         yield
     finally:
@@ -114,6 +115,16 @@ def _worker_environment() -> Iterator[None]:
             os.environ.pop(name, None)
             if name in environment:
                 os.environ[name] = environment[name]
+
+
+def _behind_the_library(path: list[str]) -> list[str]:
+    """The same path with the working directory between the standard library and installed packages."""
+    here = [entry for entry in path if entry == "" or Path(entry) == Path.cwd()]
+    others = [entry for entry in path if entry not in here]
+    library = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}
+    library |= {str(Path(folder, "lib-dynload")) for folder in library}
+    after = max((place + 1 for place, entry in enumerate(others) if entry in library), default=len(others))
+    return [*others[:after], *here, *others[after:]]
 
 
 def _ascii_folder() -> str:
