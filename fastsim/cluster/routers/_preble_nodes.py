@@ -61,7 +61,7 @@ from fastsim.cluster.routers._preble_rows import (
     request_row,
     told_row,
 )
-from fastsim.cluster.routers.tree import REPLICAS, SIZE_BLK, holds_run, lost_run
+from fastsim.cluster.routers.tree import SIZE_BLK, holds_run, lost_run, replicas_of
 
 # --- load ---------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ def _used_list(view, node, r):
 def use(view, node, r, refs):
     """Let replica r use a node, and so many requests more have it there."""
     memory = view.memory
-    key = node * view.tree[REPLICAS] + r
+    key = node * replicas_of(view) + r
     before = _used_list(view, node, r)
     memory[pair_row(view, node, r) + REFS] += refs
     now = _used_list(view, node, r)
@@ -210,7 +210,7 @@ def allocate(view, node, r):
         return
     memory = view.memory
     row = node_row(view, node)
-    key = node * view.tree[REPLICAS] + r
+    key = node * replicas_of(view) + r
     memory[row + ALLOCATED] += 1
     _weigh(view, node)
     memory[replica_row(r) + LOAD_PS] += memory[row + NODE_LOAD_PS]
@@ -229,7 +229,7 @@ def withdraw(view, node, r):
         return
     memory = view.memory
     row = node_row(view, node)
-    key = node * view.tree[REPLICAS] + r
+    key = node * replicas_of(view) + r
     view.holds[node, r // BITS] &= ~(1 << (r % BITS))
     view.list[r, SIZE_BLK] -= view.run_blk[node]
     memory[replica_row(r) + LOAD_PS] -= memory[row + NODE_LOAD_PS]
@@ -276,7 +276,7 @@ def _move(view, node, source, target):
         pair_table(view),
         N_PAIR,
         USED,
-        node * view.tree[REPLICAS] + source,
+        node * replicas_of(view) + source,
     )
     append(
         memory,
@@ -284,7 +284,7 @@ def _move(view, node, source, target):
         pair_table(view),
         N_PAIR,
         USED,
-        node * view.tree[REPLICAS] + target,
+        node * replicas_of(view) + target,
     )
     for r, sign in ((source, -1), (target, 1)):
         memory[replica_row(r) + LOAD_PS] += sign * load_ps
@@ -442,7 +442,7 @@ def eviction_s(view, request, r, room_tok):
     for ends in (IDLE, BUSY):
         key = first_of(memory, replica_row(r) + ends)
         while key != NONE and free_tok < room_tok:
-            node = key // view.tree[REPLICAS]
+            node = key // replicas_of(view)
             row = node_row(view, node)
             if memory[row + IS_LARGE]:
                 cost_ps += memory[row + NODE_PS] * memory[row + MISSES]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster.routers import _preble_rows as rw
-from fastsim.cluster.routers.tree import REPLICAS
+from fastsim.cluster.routers.tree import replicas_of
 
 
 @kernel
@@ -12,7 +12,7 @@ def poll(view, now, every_ps, horizon_ps):
     """Poll the replicas' hit ratios if that is due; returns the best of them as of the last poll."""
     memory = view.memory
     number = now // every_ps
-    best = 2 * view.tree[REPLICAS]
+    best = 2 * replicas_of(view)
     if number + 1 == memory[rw.POLL]:
         return view.real[best]
     memory[rw.POLL] = number + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS
-from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS
+from fastsim.cluster.routers.tree import BLOCK_TOK, replicas_of, runs_of
 
 # Head: how many entered the queues of requests sent and of first tokens, and how many have left them
 SENT, SENT_OUT = 0, 1
@@ -73,7 +73,7 @@ def replica_row(r):
 @kernel(inline="always")
 def request_row(view, i):
     """Start of request i's row."""
-    return N_HEAD + view.tree[REPLICAS] * N_REPLICA + i * N_REQUEST
+    return N_HEAD + replicas_of(view) * N_REPLICA + i * N_REQUEST
 
 
 @kernel(inline="always")
@@ -85,25 +85,25 @@ def node_row(view, node):
 @kernel(inline="always")
 def pair_table(view):
     """Start of the rows of nodes and replicas."""
-    return node_row(view, view.tree[RUNS])
+    return node_row(view, runs_of(view))
 
 
 @kernel(inline="always")
 def pair_row(view, node, r):
     """Start of the row of a node and a replica."""
-    return pair_table(view) + (node * view.tree[REPLICAS] + r) * N_PAIR
+    return pair_table(view) + (node * replicas_of(view) + r) * N_PAIR
 
 
 @kernel(inline="always")
 def heap_row(view, r):
     """Start of replica r's heap of movable nodes, two numbers each."""
-    return pair_row(view, view.tree[RUNS], 0) + r * 2 * view.tree[RUNS]
+    return pair_row(view, runs_of(view), 0) + r * 2 * runs_of(view)
 
 
 @kernel(inline="always")
 def told_row(view, run, r):
     """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
-    return heap_row(view, view.tree[REPLICAS]) + run * view.tree[REPLICAS] + r
+    return heap_row(view, replicas_of(view)) + run * replicas_of(view) + r
 
 
 @kernel(inline="always")

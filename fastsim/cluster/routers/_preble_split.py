@@ -11,7 +11,7 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers import _preble_window as win
-from fastsim.cluster.routers.tree import REPLICAS
+from fastsim.cluster.routers.tree import replicas_of
 
 _LEAST_WAITS = 5  # in each half of the window, before two means are compared
 
@@ -63,7 +63,7 @@ def grow(view, node, now):
     memory[row + win.GROWN_PS] = now + 1
     memory[row + win.SPLIT] += 1
     for r in range(view.load.shape[0]):
-        memory[win.pair_row(view, node * view.tree[REPLICAS] + r) + win.SHARE_PS] = 0
+        memory[win.pair_row(view, node * replicas_of(view) + r) + win.SHARE_PS] = 0
     return True
 
 
@@ -78,7 +78,7 @@ def part_of(view, node, child):
     chosen = NONE
     least_ps = 0
     for r in range(view.load.shape[0]):
-        share_ps = memory[win.pair_row(view, node * view.tree[REPLICAS] + r) + win.SHARE_PS]
+        share_ps = memory[win.pair_row(view, node * replicas_of(view) + r) + win.SHARE_PS]
         if _shares(view, row, r) and (chosen == NONE or share_ps < least_ps):
             chosen = r
             least_ps = share_ps
@@ -91,4 +91,4 @@ def part_of(view, node, child):
 @kernel
 def count_share(view, node, r, work_ps):
     """Note the work given to a replica of a split node."""
-    view.memory[win.pair_row(view, node * view.tree[REPLICAS] + r) + win.SHARE_PS] += work_ps
+    view.memory[win.pair_row(view, node * replicas_of(view) + r) + win.SHARE_PS] += work_ps

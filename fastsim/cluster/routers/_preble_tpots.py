@@ -12,7 +12,7 @@ import math
 from fastsim._bits import key_of, value_of
 from fastsim._jit import kernel
 from fastsim.cluster.routers import _preble_rows as rw
-from fastsim.cluster.routers.tree import REPLICAS
+from fastsim.cluster.routers.tree import replicas_of
 
 KEPT = 200
 FIRST_S = 0.15
@@ -30,7 +30,7 @@ def real_length(params, size) -> int:
 @kernel
 def tpot_s(view, r):
     """Median of the last times per output token seen of replica r."""
-    return view.real[view.tree[REPLICAS] + r] if view.memory[rw.replica_row(r) + rw.N_TPOT] else FIRST_S
+    return view.real[replicas_of(view) + r] if view.memory[rw.replica_row(r) + rw.N_TPOT] else FIRST_S
 
 
 @kernel
@@ -38,7 +38,7 @@ def note_tpot(view, r, seconds):
     """Put a time per output token among replica r's last ones."""
     memory = view.memory
     seen = rw.replica_row(r) + rw.N_TPOT
-    row = 2 * view.tree[REPLICAS] + 1 + r * N_ROW
+    row = 2 * replicas_of(view) + 1 + r * N_ROW
     middle = view.real[row : row + TIMES]
     times = view.real[row + TIMES : row + N_ROW]
     if memory[seen] == 0:
@@ -52,7 +52,7 @@ def note_tpot(view, r, seconds):
     memory[seen] += 1
     odd = memory[seen] < KEPT and memory[seen] % 2 == 1
     upper = middle[LOWER] if odd else middle[UPPER]
-    view.real[view.tree[REPLICAS] + r] = (middle[LOWER] + upper) / 2
+    view.real[replicas_of(view) + r] = (middle[LOWER] + upper) / 2
 
 
 @kernel

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster._state import BITS, NONE
 from fastsim.cluster.routers._preble_lists import after, append, first_of, remove
-from fastsim.cluster.routers.tree import BLOCK_TOK, REPLICAS, RUNS
+from fastsim.cluster.routers.tree import BLOCK_TOK, replicas_of, runs_of
 
 # Head: how many entered each queue, and how many of them have left it
 SENT, SENT_OUT = 0, 1
@@ -69,7 +69,7 @@ def replica_row(r):
 @kernel(inline="always")
 def request_row(view, i):
     """Start of request i's row."""
-    return N_HEAD + view.tree[REPLICAS] * N_REPLICA + i * N_REQUEST
+    return N_HEAD + replicas_of(view) * N_REPLICA + i * N_REQUEST
 
 
 @kernel(inline="always")
@@ -81,13 +81,13 @@ def node_row(view, node):
 @kernel(inline="always")
 def pair_row(view, key):
     """Start of the row of a node and a replica, whose key is node * replicas + replica."""
-    return node_row(view, view.tree[RUNS]) + key * N_PAIR
+    return node_row(view, runs_of(view)) + key * N_PAIR
 
 
 @kernel(inline="always")
 def told_row(view, run, r):
     """Where the blocks stand that replica r held of one of the engine's runs by its last report."""
-    return pair_row(view, view.tree[RUNS] * view.tree[REPLICAS]) + run * view.tree[REPLICAS] + r
+    return pair_row(view, runs_of(view) * replicas_of(view)) + run * replicas_of(view) + r
 
 
 @kernel(inline="always")
@@ -103,7 +103,7 @@ def node_tok(view, node):
 def unlink(view, node, r):
     """Take a node out of replica r's order of use, if it is there."""
     row = replica_row(r)
-    key = node * view.tree[REPLICAS] + r
+    key = node * replicas_of(view) + r
     if remove(view.memory, row + LRU_OLD, pair_row(view, 0), N_PAIR, OLDER, key):
         view.memory[row + LRU_TOK] -= node_tok(view, node)
 
@@ -111,7 +111,7 @@ def unlink(view, node, r):
 @kernel
 def _append(view, node, r):
     row = replica_row(r)
-    append(view.memory, row + LRU_OLD, pair_row(view, 0), N_PAIR, OLDER, node * view.tree[REPLICAS] + r)
+    append(view.memory, row + LRU_OLD, pair_row(view, 0), N_PAIR, OLDER, node * replicas_of(view) + r)
     view.memory[row + LRU_TOK] += node_tok(view, node)
 
 
@@ -126,7 +126,7 @@ def use_path(view, request, r):
     row = replica_row(r)
     most_tok = view.kv_blocks[0] * view.tree[BLOCK_TOK]
     while memory[row + LRU_TOK] > most_tok:
-        unlink(view, first_of(memory, row + LRU_OLD) // view.tree[REPLICAS], r)
+        unlink(view, first_of(memory, row + LRU_OLD) // replicas_of(view), r)
 
 
 @kernel
@@ -145,7 +145,7 @@ def eviction_s(view, request, r, room_tok, full):
     cost_ps = 0
     key = first_of(memory, row + LRU_OLD)
     while key != NONE and free_tok < room_tok:
-        node = key // view.tree[REPLICAS]
+        node = key // replicas_of(view)
         pair = pair_row(view, key)
         row_of_node = node_row(view, node)
         if memory[row_of_node + SEEN_BY] != request + 1:
@@ -183,7 +183,7 @@ def _change(view, request, its, row, by):
     memory[row + PROMPT_TOK] += by * memory[its + ITS_PROMPT_TOK]
     r = memory[its + AT]
     for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
-        memory[pair_row(view, view.path[place] * view.tree[REPLICAS] + r) + USES] += by
+        memory[pair_row(view, view.path[place] * replicas_of(view) + r) + USES] += by
     key_node = memory[its + ITS_KEY]
     if key_node != NONE:
         key_row = node_row(view, key_node)

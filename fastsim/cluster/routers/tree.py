@@ -39,6 +39,22 @@ N_ENTRY = 8
 OLDEST, NEWEST, SIZE_BLK, COUNT = 0, 1, 2, 3
 
 
+@kernel(inline="always")
+def replicas_of(view):
+    """Replicas that a tree with a list each is of.
+
+    A length, which never changes, as the compiler knows: of what stands in ``view.tree`` it does not, and
+    looks again after each write to some other array.
+    """
+    return view.list.shape[0]
+
+
+@kernel(inline="always")
+def runs_of(view):
+    """Runs of a tree; a length, as above."""
+    return view.run_blk.shape[0]
+
+
 # --- matches ------------------------------------------------------------------------------------------------
 
 
