@@ -323,15 +323,9 @@ def move_subtree(view, node, source, target):
 
 
 @kernel
-def _change(view, request, its, by):
-    """Add a request to the counts of its nodes, or take it off; a node nobody has used is on no replica."""
+def _change(view, its, by):
+    """Add a request to the counts of its important node, or take it off."""
     memory = view.memory
-    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
-        node = view.path[place]
-        row = node_row(view, node)
-        memory[row + USES] += by
-        if memory[row + USES] == 0:
-            _withdraw_all(view, node)
     node = memory[its + ITS_NODE]
     if node == NONE:
         memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_MISS]
@@ -358,8 +352,9 @@ def count_sent(view, request, r, now):
     memory[SENT] += 1
     memory[replica_row(r) + OUTSTANDING] += 1
     note_changed(view, r)
-    _change(view, request, its, 1)
+    _change(view, its, 1)
     for place in range(view.path_ptr[request + 1] - 1, view.path_ptr[request] - 1, -1):
+        memory[node_row(view, view.path[place]) + USES] += 1
         allocate(view, view.path[place], r)
         use(view, view.path[place], r, 1)
 
@@ -401,7 +396,12 @@ def expire(view, now, horizon_ps):
         if memory[its + SENT_PS] + horizon_ps > now:
             break
         memory[SENT_OUT] += 1
-        _change(view, request, its, -1)
+        for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+            node = view.path[place]
+            memory[node_row(view, node) + USES] -= 1
+            if memory[node_row(view, node) + USES] == 0:  # what nobody has used is on no replica
+                _withdraw_all(view, node)
+        _change(view, its, -1)
     _age(view, now - horizon_ps // 2, FIRST_HALF, FIRST, NEW_TTFTS, -1)
     _age(view, now - horizon_ps, FIRST_OUT, FIRST_HALF, OLD_TTFTS, 0)
 

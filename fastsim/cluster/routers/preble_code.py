@@ -117,62 +117,61 @@ def _cheapest(view, request, leaf_tok):
 
 
 @kernel
-def _prepare(view, request):
-    """Link the nodes of a prompt that are seen for the first time to those above, and price them.
+def _match(view, request):
+    """Match the prompt against all that was sent so far, wherever; link and price the nodes seen first in it.
 
     Returns
     -------
-    int
+    deepest : int
+        The last node matched, -1 if none.
+    leaf_tok : int
+        Tokens of the leaf that the prompt makes, or of the old one that it ends with.
+    important : int
         Where in ``view.path`` its important node is, or -1 if that is the end it shares with nobody.
     """
     memory = view.memory
+    prompt_tok = view.prompt[PROMPT_TOK]
     block_tok = view.tree[BLOCK_TOK]
+    end = view.path_ptr[request + 1]
+    deepest = NONE
     important = NONE
     depth_tok = 0
+    known_tok = 0
     up = NONE
-    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+    for place in range(view.path_ptr[request], end):
         node = view.path[place]
         row = rw.node_row(view, node)
         size_tok = view.run_blk[node] * block_tok
         if size_tok > depth_tok:
             important = place
         if memory[row + rw.SEEN] == 0:
-            memory[rw.NODES] += 1
-            memory[row + rw.SEEN] = memory[rw.NODES]
-            memory[row + rw.IS_LARGE] = 1 if size_tok > depth_tok else 0
-            times = int(view.params[TIMES])
-            memory[row + rw.NODE_PS] = prefill_ps(view, times, size_tok, depth_tok + size_tok)
-            memory[row + rw.UP] = up + 1
-            if up != NONE:
-                above = rw.node_row(view, up)
-                memory[row + rw.NEXT] = memory[above + rw.DOWN]
-                memory[above + rw.DOWN] = node + 1
+            _link(view, node, up, size_tok, depth_tok)
+        else:
+            deepest = node
+            known_tok += size_tok
         depth_tok += size_tok
         up = node
-    return important if view.prompt[PROMPT_TOK] - depth_tok <= depth_tok else NONE
+    if prompt_tok - depth_tok > depth_tok:
+        important = NONE
+    if deepest != NONE and deepest == up and view.tail_blk[request] == 0:
+        return deepest, rw.node_tok(view, deepest), important
+    return deepest, max(0, prompt_tok - known_tok), important
 
 
 @kernel
-def _leaf(view, request):
-    """Match the prompt against all that was sent so far, wherever.
-
-    Returns
-    -------
-    deepest, leaf_tok : int, int
-        The last node matched, -1 if none; tokens of the leaf that the prompt makes, or of the old one that it
-        ends with.
-    """
-    deepest = NONE
-    depth_blk = 0
-    end = view.path_ptr[request + 1]
-    for place in range(view.path_ptr[request], end):
-        if view.memory[rw.node_row(view, view.path[place]) + rw.SEEN] == 0:
-            break
-        deepest = view.path[place]
-        depth_blk += view.run_blk[deepest]
-    if deepest != NONE and deepest == view.path[end - 1] and view.tail_blk[request] == 0:
-        return deepest, rw.node_tok(view, deepest)
-    return deepest, max(0, view.prompt[PROMPT_TOK] - depth_blk * view.tree[BLOCK_TOK])
+def _link(view, node, up, size_tok, depth_tok):
+    """Link a node that is seen for the first time to the one above, if any, and price it."""
+    memory = view.memory
+    row = rw.node_row(view, node)
+    memory[rw.NODES] += 1
+    memory[row + rw.SEEN] = memory[rw.NODES]
+    memory[row + rw.IS_LARGE] = 1 if size_tok > depth_tok else 0
+    memory[row + rw.NODE_PS] = prefill_ps(view, int(view.params[TIMES]), size_tok, depth_tok + size_tok)
+    memory[row + rw.UP] = up + 1
+    if up != NONE:
+        above = rw.node_row(view, up)
+        memory[row + rw.NEXT] = memory[above + rw.DOWN]
+        memory[above + rw.DOWN] = node + 1
 
 
 @kernel
@@ -375,8 +374,7 @@ def preble_code(view, request):
     Every difference from the paper is described at the head of the file.
     """
     nd.expire(view, view.prompt[NOW_PS], int(view.params[HORIZON_S] * 1e12))
-    deepest, leaf_tok = _leaf(view, request)
-    important = _prepare(view, request)
+    deepest, leaf_tok, important = _match(view, request)
     _weigh(view)
     chosen = _choose(view, request, deepest, leaf_tok)
     _send(view, request, chosen, important)
