@@ -62,11 +62,11 @@ def last_place_in(values, value):
     """Index of the last number of a column that equals a value; 0 if there is none."""
     begin = (values.shape[0] - 1) // _STRIDE * _STRIDE
     while begin >= 0:
-        part = values[begin : begin + _STRIDE]
-        if times_in(part, value) > 0:
-            for k in range(part.shape[0] - 1, -1, -1):
-                if part[k] == value:
-                    return begin + k
+        found = bits_at(values[begin : begin + _STRIDE], value)
+        if found:
+            while found & (found - 1):
+                found &= found - 1
+            return begin + lowest_bit(found)
         begin -= _STRIDE
     return 0
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from fastsim._bits import key_of, value_of
 from fastsim._jit import kernel
 from fastsim.cluster._masks import fill
 from fastsim.cluster._scan import last_place_in, lowest, place_in, times_in
@@ -209,13 +210,16 @@ def aibrix_least_latency(view, request):
     queued = view.real[_mean(view, _QUEUED) : _mean(view, _PREFILL)]
     prefill = view.real[_mean(view, _PREFILL) : _mean(view, _DECODE)]
     decode = view.real[_mean(view, _DECODE) :]
+    low = key_of(math.inf)
     for r in range(score.shape[0]):
-        score[r] = queued[r] + prefill[r] * prompt_tok + decode[r] * output_tok
+        value = queued[r] + prefill[r] * prompt_tok + decode[r] * output_tok
+        score[r] = value
+        low = min(low, key_of(value))
     mine = _of_request(view, request)
     memory[mine + _ARRIVED] = view.prompt[NOW_PS]
     memory[mine + _PROMPT] = view.prompt[PROMPT_TOK]
     memory[mine + _OUTPUT] = view.prompt[OUTPUT_TOK]
-    return _last_least(score)
+    return last_place_in(score, value_of(low, prompt_tok))
 
 
 _WORD = (1 << 32) - 1
@@ -263,19 +267,17 @@ def _most_requests(load, deviations):
 
 
 @kernel
-def _best_match(view, total_tok, most):
+def _best_match(view, match, total_tok, most):
     """Candidate of the highest whole percentage of the prompt, then the fewest requests, then at random.
 
     -1 if no candidate has a block of it, or none of those is idle enough. Percentages are cut, not rounded,
-    so that a match of less than one still counts as a match.
+    so that a match of less than one still counts as a match. `match` is 0 of pods that are no candidates.
     """
-    match = view.match
     load = view.load
-    score = view.score  # the match of candidates, -1 of others
     idle = int(most)
     top_tok = 0
     for r in range(match.shape[0]):
-        top_tok = max(top_tok, match[r] if score[r] > 0.0 and load[r] <= idle else 0)
+        top_tok = max(top_tok, match[r] if load[r] <= idle else 0)
     if top_tok == 0:
         return -1
     percent = top_tok * 100 // total_tok
@@ -283,7 +285,7 @@ def _best_match(view, total_tok, most):
     requests = view.memory[: match.shape[0]]
     fewest = _MANY
     for r in range(match.shape[0]):
-        mine = load[r] if score[r] >= enough_tok else _MANY
+        mine = load[r] if match[r] >= enough_tok else _MANY
         requests[r] = mine
         fewest = min(fewest, mine)
     equal = times_in(requests, fewest)
@@ -299,7 +301,7 @@ def _block_tok(params):
     params=PrefixCache,
     source=_SOURCE,
     view="own",
-    memory=lambda params, size: size.replicas,  # scratch
+    memory=lambda params, size: 2 * size.replicas,  # scratch
     tree=lambda params, cluster: Tree(KEEP_SHARED, _block_tok(params), params.index_blk, params.ttl_s),
 )
 def aibrix_prefix_cache(view, request):
@@ -310,17 +312,20 @@ def aibrix_prefix_cache(view, request):
     """
     forget_old(view, view.prompt[NOW_PS])
     tree_matches(view, request)
-    score = view.score
+    replicas = view.score.shape[0]
+    score = view.score  # the match of candidates, -1 of others
     match = view.match
-    for r in range(score.shape[0]):
+    for r in range(replicas):
         score[r] = match[r]
     if shut_out_busy(view, view.params[0]):
-        for r in range(score.shape[0]):
-            if view.best[r // BITS] >> (r % BITS) & 1 == 0:
-                score[r] = -1.0
+        match = view.memory[replicas : 2 * replicas]
+        for r in range(replicas):
+            candidate = view.best[r // BITS] >> (r % BITS) & 1
+            match[r] = view.match[r] if candidate else 0
+            score[r] = view.match[r] if candidate else -1.0
     block = view.tree[1]
     total = max(1, view.prompt[PROMPT_TOK] // block) * block
-    r = _best_match(view, total, _most_requests(view.load, view.params[1]))
+    r = _best_match(view, match, total, _most_requests(view.load, view.params[1]))
     if r < 0:
         r = take_least_loaded(view)
     remember(view, request, r)
