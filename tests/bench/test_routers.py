@@ -41,7 +41,7 @@ def test_cost(once):
 def cost() -> None:
     ref = jobs.without_private_symbols(jobs.trace(jobs.REF))
     rows = []
-    for replicas, rounds in ((8, 10), (64, 3)):
+    for replicas, rounds in ((8, 10), (64, 6)):
         workload = jobs.at_once(ref, replicas // 8)
         cluster = jobs.cluster(replicas)
         best = interleaved(
