@@ -50,6 +50,15 @@ def test_the_record_holds_what_the_policy_went_by():
 
 
 @small
+@pytest.mark.parametrize("router", ["aibrix_least_latency", "aibrix_least_kv_cache", "dynamo_kv"])
+def test_scores_that_a_policy_keeps_are_in_every_record(router):
+    """Requests at once, between which nothing is heard."""
+    at_once = make("long_documents", requests=9, document_tok=300.0, rate_rps=1e6)
+    routes = simulate(at_once, CLUSTER, router, record=True).routes
+    assert routes["score"].null_count() == 0
+
+
+@small
 def test_a_run_that_was_not_recorded_says_so():
     with pytest.raises(InputError, match="routes: the run was not recorded; simulate with record=True"):
         _ = simulate(WORKLOAD, CLUSTER).routes

@@ -132,6 +132,8 @@ def aibrix_session_affinity(view, request):
 
 # view.memory: a row of sums of all pods, a row a pod, then what is known of each request
 _STARTED, _QUEUED_PS, _PREFILL_PS, _PROMPTS_TOK, _ENDED, _DECODE_PS, _OUTPUTS_TOK = range(7)
+_CHOSEN = 7  # of all pods: how many, shifted by _SHIFT, and the one chosen; 0 once something is heard
+_SHIFT = 32
 _ROW = 8
 # view.real: columns of pods, the means of those sums
 _QUEUED, _PREFILL, _DECODE = 0, 1, 2
@@ -165,6 +167,7 @@ def _mean(view, which):
 @kernel
 def _hear_latency(view, kind, what, replica, value):
     memory = view.memory
+    memory[_CHOSEN] = 0
     mean = view.real
     row = _ROW * (1 + replica)
     request = _of_request(view, what)
@@ -203,6 +206,20 @@ def aibrix_least_latency(view, request):
     known looks instantaneous.
     """
     memory = view.memory
+    pods = view.score.shape[0]
+    if memory[_CHOSEN] >> _SHIFT != pods or math.isnan(view.score[0]):  # wiped where scores are recorded
+        memory[_CHOSEN] = pods << _SHIFT | _fastest(view)
+    mine = _of_request(view, request)
+    memory[mine + _ARRIVED] = view.prompt[NOW_PS]
+    memory[mine + _PROMPT] = view.prompt[PROMPT_TOK]
+    memory[mine + _OUTPUT] = view.prompt[OUTPUT_TOK]
+    return memory[_CHOSEN] & ((1 << _SHIFT) - 1)
+
+
+@kernel
+def _fastest(view):
+    """Pod of the least latency, the highest index among equals; fills ``view.score``."""
+    memory = view.memory
     score = view.score
     started, ended = memory[_STARTED], memory[_ENDED]
     prompt_tok = memory[_PROMPTS_TOK] / started if started > 0 else _UNKNOWN_PROMPT_TOK
@@ -215,10 +232,6 @@ def aibrix_least_latency(view, request):
         value = queued[r] + prefill[r] * prompt_tok + decode[r] * output_tok
         score[r] = value
         low = min(low, key_of(value))
-    mine = _of_request(view, request)
-    memory[mine + _ARRIVED] = view.prompt[NOW_PS]
-    memory[mine + _PROMPT] = view.prompt[PROMPT_TOK]
-    memory[mine + _OUTPUT] = view.prompt[OUTPUT_TOK]
     return last_place_in(score, value_of(low, prompt_tok))
 
 
