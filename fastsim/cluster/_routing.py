@@ -164,7 +164,11 @@ def _too_busy(s, view, i):
 
 @kernel
 def _record_view(s, view, i):
-    """Record what request i's router knows; a score that its policy does not write is none."""
+    """Record what request i's router knows; a score that its policy does not write is none.
+
+    What a policy kept of its scores is wiped, too, so it is told to look again.
+    """
+    view.changes[0] += 1
     for k in range(view.load.shape[0]):
         s.log_load[i, k] = view.load[k]
         s.log_match[i, k] = view.match[k]

@@ -132,9 +132,8 @@ def aibrix_session_affinity(view, request):
 
 # view.memory: a row of sums of all pods, a row a pod, then what is known of each request
 _STARTED, _QUEUED_PS, _PREFILL_PS, _PROMPTS_TOK, _ENDED, _DECODE_PS, _OUTPUTS_TOK = range(7)
-_CHOSEN = 7  # of all pods: how many, shifted by _SHIFT, and the one chosen; 0 once something is heard
-_SHIFT = 32
-_ROW = 8
+_CHOSEN, _SCORED = 7, 8  # of all pods: the one chosen, and ``view.changes`` then; 0 once something is heard
+_ROW = 9
 # view.real: columns of pods, the means of those sums
 _QUEUED, _PREFILL, _DECODE = 0, 1, 2
 _MEANS = 3
@@ -167,7 +166,7 @@ def _mean(view, which):
 @kernel
 def _hear_latency(view, kind, what, replica, value):
     memory = view.memory
-    memory[_CHOSEN] = 0
+    memory[_SCORED] = 0
     mean = view.real
     row = _ROW * (1 + replica)
     request = _of_request(view, what)
@@ -206,14 +205,14 @@ def aibrix_least_latency(view, request):
     known looks instantaneous.
     """
     memory = view.memory
-    pods = view.score.shape[0]
-    if memory[_CHOSEN] >> _SHIFT != pods or math.isnan(view.score[0]):  # wiped where scores are recorded
-        memory[_CHOSEN] = pods << _SHIFT | _fastest(view)
+    if memory[_SCORED] != view.changes[0]:
+        memory[_SCORED] = view.changes[0]
+        memory[_CHOSEN] = _fastest(view)
     mine = _of_request(view, request)
     memory[mine + _ARRIVED] = view.prompt[NOW_PS]
     memory[mine + _PROMPT] = view.prompt[PROMPT_TOK]
     memory[mine + _OUTPUT] = view.prompt[OUTPUT_TOK]
-    return memory[_CHOSEN] & ((1 << _SHIFT) - 1)
+    return memory[_CHOSEN]
 
 
 @kernel

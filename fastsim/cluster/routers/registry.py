@@ -225,8 +225,8 @@ def router(
     needs : iterable of str, optional
         "work" for ``view.work``; "match" for `match_tok`, `match_share` and `nearest` of
         `fastsim.cluster.routers.view`; "matches" for ``view.match`` and ``view.found``; "metrics" for
-        ``view.waiting``, ``view.running``, ``view.kv_used`` and ``view.changes``; "evictions" to hear of
-        changes of caches; "step_time" for the time a step takes.
+        ``view.waiting``, ``view.running`` and ``view.kv_used``; "evictions" to hear of changes of caches;
+        "step_time" for the time a step takes.
     params : msgspec.Struct type, optional
         Typed parameters with defaults; ``view.params`` holds them as floats, in order. A ``scrape_s`` is the
         period at which the native view reads the engines' metrics.

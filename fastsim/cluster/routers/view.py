@@ -22,7 +22,7 @@ _FIELDS = {
     "running": "int64[::1]",  # [replicas], requests in the engine's batch
     "kv_used": "int64[::1]",  # [replicas], KV blocks that requests hold
     "kv_blocks": "int64[::1]",  # [1], KV blocks of a replica
-    "changes": "int64[::1]",  # [1], grows, from 1, whenever the engine's metrics may have changed
+    "changes": "int64[::1]",  # [1], grows, from 1, when metrics, replicas or kept scores may have changed
     "limits": "int64[::1]",  # [4], tokens and requests a step, tokens a KV block; requests of the run
     "prompt": "int64[::1]",  # [N_PROMPT], of the request, columns below
     "best": "int64[::1]",  # [words], scratch of the match
