@@ -52,7 +52,7 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
 
 
 def _first_news(news: int, extents: int) -> int:
-    """First rows of the ring of reports: room for one of each extent where they are reported.
+    """First rows of the ring of reports: more than twice the extents, where their evictions are reported.
 
     Rows that are not used cost nothing, as nothing is written into them.
     """
@@ -246,9 +246,7 @@ def _aligned(rows: int, columns: int, *, filled: bool = True) -> np.ndarray:
 
     Filled rather than allocated as zeros: NumPy asks for huge pages only for memory it does not get zeroed.
     """
-    room = np.empty(rows * columns + 7, np.int64)
-    start = -(room.ctypes.data // 8) % 8
-    table = room[start : start + rows * columns].reshape(rows, columns)
+    table = st.from_a_cache_line(np.empty(rows * columns + 7, np.int64)).reshape(rows, columns)
     if filled:
         table.fill(0)
     return table

@@ -216,20 +216,13 @@ def new_views(
             "prompt": prompt,
             "best": np.zeros(state.level.shape[1], np.int64),
             "found": np.zeros(state.level.shape[1], np.int64),
-            "memory": _aligned(policy.room(policy.memory, params, size)),
+            "memory": st.from_a_cache_line(np.zeros(policy.room(policy.memory, params, size) + 7, np.int64)),
             "real": np.zeros(policy.room(policy.real, params, size)),
             "count": np.zeros((st.table_slots(policy.room(policy.count, params, size)), 2), np.int64),
             "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
         }
         views.append({**shared, **_copied(tree), **own})
     return [View(**_seen(arrays, int(state.cfg[st.ACTIVE]))) for arrays in views]
-
-
-def _aligned(length: int) -> np.ndarray:
-    """Integers that are 0 and start a cache line."""
-    room = np.zeros(length + 7, np.int64)
-    start = -(room.ctypes.data // 8) % 8
-    return room[start : start + length]
 
 
 _BY_REPLICA = ("load", "work", "match", "waiting", "running", "kv_used", "score")
