@@ -13,7 +13,7 @@ from fastsim.errors import InputError
 from fastsim.queueing import views
 from fastsim.queueing.run import Run
 from fastsim.queueing.spec import QueueSpec
-from fastsim.stats import backlog_score, common_warmup, point_is_stable, run_length
+from fastsim.stats import FOR_THE_MEAN, backlog_score, common_warmup, point_is_stable, run_length
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,6 @@ _DRIFT_RUNS, _DRIFT_REQUESTS = 5, 100_000  # to see whether work piles up
 _FLOOR_MAX = 20_000_000
 _REQUESTS_MAX = 15_000_000  # by default
 _OVERLOAD_REQUESTS = 100_000  # enough to see work pile up
-_FOR_THE_MEAN = 0.925  # the probability whose run length serves the mean; see `run_length`
 _VARIABILITY_MAX = 100.0  # an infinite variance has no memory to plan by
 
 
@@ -57,7 +56,7 @@ def wanted_requests(spec: QueueSpec, ps: Sequence[float]) -> int:
         return spec.arrivals.count
     if not spec.stable:
         return _OVERLOAD_REQUESTS
-    furthest = max(_FOR_THE_MEAN, *(max(p, 1.0 - p) for p in ps), 0.0)
+    furthest = max(FOR_THE_MEAN, *(max(p, 1.0 - p) for p in ps), 0.0)
     return run_length(furthest, spec.utilisation, min(spec.variability, _VARIABILITY_MAX))
 
 

@@ -18,7 +18,7 @@ from fastsim.stats.intervals import (
     quantile_rank,
     quantiles,
 )
-from fastsim.stats.pipeline import RunStatistics, Summary, reduce_run, run_length, summarise
+from fastsim.stats.pipeline import FOR_THE_MEAN, RunStatistics, Summary, reduce_run, run_length, summarise
 from fastsim.stats.selection import Comparison, Selection, compare_to_control, holm, select_best
 from fastsim.stats.single_run import batch_means, order_statistic_interval, sectioning
 from fastsim.stats.stability import backlog_score, is_stable, point_is_stable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastsim.stats.histogram import QuantileHistogram
 
 __all__ = [
+    "FOR_THE_MEAN",
     "Comparison",
     "ControlledInterval",
     "Decision",

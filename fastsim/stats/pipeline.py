@@ -14,6 +14,7 @@ from fastsim.stats.intervals import Interval, finite_values, mean_interval, quan
 from fastsim.stats.warmup import Runs, Truncation, common_warmup
 
 PROBABILITIES = (0.5, 0.9, 0.95, 0.99, 0.999)
+FOR_THE_MEAN = 0.925  # the probability whose `run_length` serves the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def run_length(p: float, utilisation: float, variability: float = 1.0) -> int:
     Parameters
     ----------
     p : float
-        Probability in (0, 1); 0.925 serves for the mean.
+        Probability in (0, 1); `FOR_THE_MEAN` serves for the mean.
     utilisation : float
         Offered load over capacity, in [0, 1).
     variability : float
