@@ -31,6 +31,7 @@ from fastsim.cluster.routers._preble_rows import (
     IS_SLOWED,
     ITS_MISS,
     ITS_NODE,
+    ITS_OWN_PS,
     LOAD_PS,
     MISSES,
     N_MOVABLE,
@@ -328,7 +329,7 @@ def _change(view, its, by):
     memory = view.memory
     node = memory[its + ITS_NODE]
     if node == NONE:
-        memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_MISS]
+        memory[replica_row(memory[its + AT]) + LOAD_PS] += by * memory[its + ITS_OWN_PS]
         note_changed(view, memory[its + AT])
         return
     row = node_row(view, node)

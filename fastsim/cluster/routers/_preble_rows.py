@@ -33,7 +33,8 @@ N_REPLICA = 16
 AT, SENT_PS, FIRST_PS = 0, 1, 2
 ITS_HIT_TOK, ITS_PROMPT_TOK, ITS_OUTPUT_TOK = 3, 4, 5
 ITS_NODE = 6  # its important node, -1 if that is its own end
-ITS_MISS = 7  # whether it missed there; or prefill of its own end, if that is its important node
+ITS_MISS = 7  # whether it missed there
+ITS_OWN_PS = 7  # the same column, if that is its own end: prefill of it
 N_REQUEST = 8
 
 # A node's row

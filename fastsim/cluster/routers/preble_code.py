@@ -350,7 +350,7 @@ def _send(view, request, r, important):
         for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
             own_tok -= rw.node_tok(view, view.path[place])
         memory[its + rw.ITS_NODE] = NONE
-        memory[its + rw.ITS_MISS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
+        memory[its + rw.ITS_OWN_PS] = prefill_ps(view, int(view.params[TIMES]), own_tok, prompt_tok)
     else:
         memory[its + rw.ITS_NODE] = view.path[important]
         memory[its + rw.ITS_MISS] = 1 if important - view.path_ptr[request] >= hit_nodes else 0
