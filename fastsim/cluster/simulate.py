@@ -33,7 +33,8 @@ class Result:
     Parameters
     ----------
     columns : dict of str to array
-        Of `requests`. One that its router refused has replica -1 and no times.
+        Of `requests`, in the order of arrival; ``request`` is the place in the workload. One that its router
+        refused has replica -1 and no times.
     replicas : dict of str to array
         Totals a replica: busy_s, steps, computed_tok, preemptions, evicted_blocks, requests.
     copies : float
@@ -87,7 +88,7 @@ class Result:
         score = self.log["score"].ravel()
         return pl.DataFrame(
             {
-                "request": np.repeat(np.arange(n), replicas),
+                "request": np.repeat(self.columns["request"], replicas),
                 "replica": replica,
                 "chosen": np.repeat(self.columns["replica"], replicas) == replica,
                 "in_flight": self.log["in_flight"].ravel(),
@@ -119,6 +120,8 @@ def simulate(
     most_load: ArrayLike | None = None,
 ) -> Result:
     """Serve a workload on a cluster behind a router.
+
+    Requests that follow others (`Workload.follows`) come when those are answered: a closed loop.
 
     Parameters
     ----------
@@ -161,20 +164,22 @@ def simulate(
     """
     if not 0.0 <= warmup_s < np.inf:
         raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
-    policy, state, views = begun(
-        workload,
-        cluster,
-        router,
-        router_params,
-        view=view,
-        routers=routers,
-        caches=caches,
-        counted_from=counted_from,
-        seed=seed,
-        replicate=replicate,
-        record=record,
-        most_load=most_load,
-    )
+    options: dict[str, Any] = {
+        "view": view,
+        "routers": routers,
+        "caches": caches,
+        "counted_from": counted_from,
+        "seed": seed,
+        "replicate": replicate,
+        "record": record,
+        "most_load": most_load,
+    }
+    if isinstance(workload, Workload) and workload.is_closed:
+        from fastsim.cluster.closed_loop import serve_sessions  # made of what this module holds
+        from fastsim.cluster.stepwise import Stepwise
+
+        return serve_sessions(Stepwise(workload, cluster, router, router_params, **options), warmup_s)
+    policy, state, views = begun(workload, cluster, router, router_params, **options)
     return result_of(workload, _served(state, views, policy), warmup_s)
 
 

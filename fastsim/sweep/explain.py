@@ -75,6 +75,7 @@ def explain(
     InputError
         For anything wrong with a parameter or the request's number.
     """
+    from fastsim.cluster.closed_loop import as_it_came
     from fastsim.cluster.config import Cluster
     from fastsim.cluster.hindsight import hindsight
     from fastsim.cluster.routers import get
@@ -93,6 +94,8 @@ def explain(
             f"sample = {sample} is not allowed; it must be from 0 to {n}, the requests there are"
         )
     result = serve(params, workload, sweep.seed, 0, record=True)
+    if workload.is_closed:
+        workload, result = as_it_came(workload, result)
     others = np.random.default_rng(sweep.seed).choice(n, sample, replace=False)
     asked = [request, *np.sort(others[others != request]).tolist()]
     cluster = Cluster(**params["cluster"])

@@ -29,6 +29,8 @@ _ARRAYS = (
     "answer",
     "session",
     "priority",
+    "follows",
+    "think_s",
 )
 
 

@@ -115,6 +115,10 @@ def _merged(parts: Sequence[Workload], order: np.ndarray, arrival_s: np.ndarray)
         return np.concatenate([getattr(part, field) for part in parts])
 
     symbols = _from([len(part.symbol_tok) for part in parts])
+    requests = _from([len(part) for part in parts])
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    follows = _renumbered([part.follows for part in parts], requests)[order]
     sessions = _from([int(part.session.max()) + 1 for part in parts])
     ids = [part.symbols + first for part, first in zip(parts, symbols, strict=True)]
     counts = [np.diff(part.symbol_ptr) for part in parts]
@@ -130,6 +134,8 @@ def _merged(parts: Sequence[Workload], order: np.ndarray, arrival_s: np.ndarray)
         "shared_symbols": joined("shared_symbols")[order],
         "answer": _renumbered([part.answer for part in parts], symbols)[order],
         "priority": joined("priority")[order],
+        "follows": np.where(follows >= 0, place[follows], -1),
+        "think_s": joined("think_s")[order],
         "session": _renumbered([part.session for part in parts], sessions)[order],
     }
 

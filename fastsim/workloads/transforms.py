@@ -13,20 +13,39 @@ from fastsim.workloads.workload import Workload
 
 
 def compress_time(workload: Workload, factor: float) -> Workload:
-    """Divide all arrival times by `factor`: the same requests, `factor` times the rate."""
+    """Divide all arrival times by `factor`: the same requests, `factor` times the rate.
+
+    Where requests wait for answers, sessions start so much more often and think times stay.
+    """
     note = f"rate times {factor:g} by dividing arrival times"
+    if workload.is_closed:
+        started_s = workload.arrival_s[chain_starts(workload.follows)]
+        arrival_s = started_s / factor + (workload.arrival_s - started_s)
+        order = np.argsort(arrival_s, kind="stable")
+        return workload.arranged(order, arrival_s[order], note + " of sessions; think times are as they were")
     return replace(workload, arrival_s=workload.arrival_s / factor, summary=workload.summary.noted(note))
+
+
+def chain_starts(follows: np.ndarray) -> np.ndarray:
+    """Return, for every request, the one that the chain of those it follows starts with."""
+    start = np.where(follows >= 0, follows, np.arange(len(follows)))
+    while True:
+        further = start[start]
+        if (further == start).all():
+            return start
+        start = further
 
 
 def thin(workload: Workload, share: float, rng: np.random.Generator) -> Workload:
     """Keep each request with probability `share`, at its time.
 
     A request kept at one share is kept at every larger one (from the same stream), which makes rates
-    comparable. Whatever a dropped request would have left in a cache is missing, too.
+    comparable. Whatever a dropped request would have left in a cache is missing, too. Requests that wait for
+    each other's answers are kept or dropped together.
     """
     if share > 1.0:
         raise InputError(f"rate_scale: {share:g} is not allowed with thinning, which only lowers the rate")
-    kept = rng.random(len(workload)) < share
+    kept = (rng.random(len(workload)) < share)[chain_starts(workload.follows)]
     return workload.take(kept, f"rate times {share:g} by keeping {int(kept.sum())} requests at random")
 
 
@@ -66,6 +85,8 @@ def repeat(workload: Workload, times: int) -> Workload:
         answer=fresh(workload.answer, symbols),
         session=fresh(workload.session, sessions),
         priority=np.tile(workload.priority, times),
+        follows=fresh(workload.follows, n),
+        think_s=np.tile(workload.think_s, times),
         summary=workload.summary.noted(
             f"repeated {times} times, every {period_s:g} s; repetitions share no tokens with each other"
         ),

@@ -12,7 +12,7 @@ from fastsim.errors import InputError
 from fastsim.workloads.csr import gather
 from fastsim.workloads.summary import WorkloadSummary
 
-# Stands for "the usual value" in the four columns that most workloads leave to it.
+# Stands for "the usual value" in the columns that most workloads leave to it.
 _USUAL = np.empty(0, dtype=np.int64)
 
 _INT_FIELDS = (
@@ -25,7 +25,10 @@ _INT_FIELDS = (
     "answer",
     "session",
     "priority",
+    "follows",
 )
+# Columns that hardly any workload has: without them its digest is the one from before they existed.
+_RARE = {"priority": 0, "follows": -1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,8 @@ class Workload:
     ----------
     name : str
     arrival_s : ndarray of float64, shape (n,)
-        Arrival times in seconds, ascending, from 0 on.
+        Arrival times in seconds, ascending, from 0 on. Where a request follows another one, the time at which
+        it would come if answers took no time; when it does come is settled by the run.
     prompt_tok, output_tok : ndarray of int64, shape (n,)
         Tokens in and out, at least 1 each.
     symbol_ptr : ndarray of int64, shape (n + 1,)
@@ -58,6 +62,11 @@ class Workload:
         Session each request belongs to, -1 where unknown.
     priority : ndarray of int64, shape (n,), optional
         Lower is served earlier where a replica's order goes by it (vLLM's sense); 0 by default.
+    follows : ndarray of int64, shape (n,), optional
+        The earlier request whose answer this one waits for (the next turn of a session: a closed loop), -1 by
+        default.
+    think_s : ndarray of float64, shape (n,), optional
+        Seconds from the end of that answer to this request's arrival; 0 by default.
     summary : WorkloadSummary, optional
         Its figures are computed here, its words are kept.
 
@@ -78,6 +87,8 @@ class Workload:
     answer: np.ndarray = field(default_factory=lambda: _USUAL)
     session: np.ndarray = field(default_factory=lambda: _USUAL)
     priority: np.ndarray = field(default_factory=lambda: _USUAL)
+    follows: np.ndarray = field(default_factory=lambda: _USUAL)
+    think_s: np.ndarray = field(default_factory=lambda: _USUAL)
     summary: WorkloadSummary = field(default_factory=WorkloadSummary)
 
     def __post_init__(self) -> None:
@@ -94,6 +105,10 @@ class Workload:
             self._set("session", np.full(n, -1, dtype=np.int64))
         if self.priority is _USUAL:
             self._set("priority", np.zeros(n, dtype=np.int64))
+        if self.follows is _USUAL:
+            self._set("follows", np.full(n, -1, dtype=np.int64))
+        think_s = np.zeros(n) if self.think_s is _USUAL else self.think_s
+        self._set("think_s", np.ascontiguousarray(think_s, dtype=np.float64))
         _validate(self)
         figures = (self.arrival_s, self.prompt_tok, self.output_tok, self.symbol_tok)
         self._set("summary", self.summary.measured(*figures))
@@ -108,6 +123,11 @@ class Workload:
         rate = "" if self.summary.rate_rps is None else f" at {self.summary.rate_rps:.4g}/s"
         return f"<Workload {self.name}: {len(self):,} requests{rate}>"
 
+    @cached_property
+    def is_closed(self) -> bool:
+        """Whether some requests wait for the answers to others."""
+        return bool((self.follows >= 0).any())
+
     def digest(self) -> str:
         """Return the hash of what is simulated: equal digests, equal requests. Names do not count."""
         return self._digest
@@ -115,10 +135,10 @@ class Workload:
     @cached_property
     def _digest(self) -> str:
         hashed = hashlib.blake2b(digest_size=16)
-        for name in ("arrival_s", *_INT_FIELDS):
+        for name in ("arrival_s", *_INT_FIELDS, *(("think_s",) if self.is_closed else ())):
             array = getattr(self, name)
-            if name == "priority" and not array.any():
-                continue  # as of workloads without priorities, whose digests are older than the column
+            if name in _RARE and (array == _RARE[name]).all():
+                continue
             hashed.update(f"{name}:{len(array)};".encode())
             hashed.update(array.data)
         return hashed.hexdigest()
@@ -139,6 +159,8 @@ class Workload:
     def arranged(self, index: np.ndarray, arrival_s: np.ndarray, note: str = "") -> Workload:
         """Return requests in another order at other times; symbols that none of them mentions are dropped.
 
+        A request that follows one that is not among them comes at its own time.
+
         Parameters
         ----------
         index : ndarray of int64, shape (k,)
@@ -153,6 +175,10 @@ class Workload:
         ptr, symbols = gather(self.symbol_ptr, self.symbols, index)
         answer = self.answer[index]
         new_id, used = _compact(symbols, answer, len(self.symbol_tok))
+        place = np.full(len(self), -1, dtype=np.int64)
+        place[index] = np.arange(len(index))
+        before = self.follows[index]
+        follows = np.where(before >= 0, place[before], -1)
         return replace(
             self,
             arrival_s=arrival_s,
@@ -165,6 +191,8 @@ class Workload:
             answer=np.where(answer >= 0, new_id[answer], -1) if len(used) else answer,
             session=self.session[index],
             priority=self.priority[index],
+            follows=follows,
+            think_s=np.where(follows >= 0, self.think_s[index], 0.0),
             summary=self.summary.noted(note) if note else self.summary,
         )
 
@@ -181,6 +209,9 @@ class Workload:
         chosen = np.arange(first, last)
         note = f"window of {start:g} to {end:g} s, out of arrivals from {span}"
         return self.arranged(chosen, self.arrival_s[chosen] - start, note)
+
+
+_LOOP = ("follows", "think_s")
 
 
 def _as_int64(name: str, values: np.ndarray) -> np.ndarray:
@@ -206,7 +237,7 @@ def _validate(w: Workload) -> None:
         raise InputError(f"workload {w.name}: it holds no request")
     ptr, size = w.symbol_ptr, len(w.symbol_tok)
     _require(w, "symbol_ptr", len(ptr) == n + 1, f"has {len(ptr)} entries instead of {n + 1}")
-    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session", "priority"):
+    for name in ("prompt_tok", "output_tok", "shared_symbols", "answer", "session", "priority", *_LOOP):
         _require(w, name, len(getattr(w, name)) == n, f"has {len(getattr(w, name))} entries for {n} requests")
     fits = ptr[0] == 0 and ptr[-1] == len(w.symbols)
     _require(w, "symbol_ptr", fits, f"must run from 0 to the number of symbols, {len(w.symbols)}")
@@ -224,6 +255,9 @@ def _validate(w: Workload) -> None:
     spelt = below[ptr[1:]] - below[ptr[:-1]]
     _each(w, "prompt_tok", w.prompt_tok, spelt <= w.prompt_tok, "at least its symbols' tokens")
     _each(w, "answer", w.answer, (w.answer >= -1) & (w.answer < size), f"-1 to {size - 1}")
+    earlier = (w.follows >= -1) & (w.follows < np.arange(n))
+    _each(w, "follows", w.follows, earlier, "-1 or an earlier request")
+    _each(w, "think_s", w.think_s, np.isfinite(w.think_s) & (w.think_s >= 0), "finite, 0 or more")
     if size:
         same = (w.answer < 0) | (w.symbol_tok[w.answer] == w.output_tok)
         _each(w, "answer", w.answer, same, "a symbol of output_tok tokens")

@@ -9,7 +9,6 @@ with all that seen. Steps start last.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -128,7 +127,7 @@ class Cluster:
         self.kv_blocks = engine["num_blocks"] - 1
         requests, _ = build(case)
         self.requests = requests
-        self.pending = deque(requests)
+        self.pending = [request for request in requests if request.follows is None]
         self.replicas = [Replica(engine, step_time) for step_time in _step_times(case)]
         self.outages = _outages(case)
         self.active = len(self.replicas) - len(case.get("joins_s") or ())
@@ -294,7 +293,9 @@ class Cluster:
         choice = router.policy.choose(view, request)
         if choice == HOLD:
             return False
-        if choice != REJECT:
+        if choice == REJECT:
+            self._answered(request)
+        else:
             self._send(router, request, choice, view.sending)
         return True
 
@@ -322,11 +323,19 @@ class Cluster:
                     self._install(replica, request, blocks)
                 replica.arrive(request)
             elif self.pending and self.pending[0].arrival_ps == self.now_ps:
-                request = self.pending.popleft()
+                request = self.pending.pop(0)
                 if not self._ask(request):
                     self._hold(request)
             else:
                 return
+
+    def _answered(self, request: Request) -> None:
+        """Let those that wait for this one come when they have thought."""
+        for later in self.requests:
+            if later.follows == request.index:
+                later.arrival_ps = self.now_ps + later.think_ps
+                self.pending.append(later)
+        self.pending.sort(key=lambda each: (each.arrival_ps, each.index))
 
     def _install(self, replica: Replica, request: Request, blocks: int) -> None:
         """Copy the prompt's first blocks, run by run, as far as others share them and there is room."""
@@ -447,6 +456,7 @@ class Cluster:
         for kind, request in news:
             if kind == FINISHED:
                 self.sent[r].remove(request)
+                self._answered(request)
             if self.reports_requests:
                 self._tell(kind, request, r, request.queued_ps if kind == FIRST_TOKEN else 0)
 

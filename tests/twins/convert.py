@@ -30,6 +30,8 @@ def to_workload(case: dict) -> Workload:
         answer=np.array([-1 if answer is None else symbol[str(answer)] for answer in answers]),
         priority=np.array([row.get("priority", 0) for row in rows]),
         session=np.array([row.get("session", -1) for row in rows]),
+        follows=np.array([row.get("follows", -1) for row in rows]),
+        think_s=np.array([row.get("think_s", 0.0) for row in rows]),
     )
 
 

@@ -112,6 +112,8 @@ class Request:
         self.arrival_ps = to_ps(row["arrival_s"])
         self.output_tok = row["output_tokens"]
         self.session = row.get("session", -1)
+        self.follows: int | None = row.get("follows")
+        self.think_ps = to_ps(row.get("think_s", 0.0))
         self.answer = _answer_name(index, row)
         self.block_tok = engine["block_size"]
         self.identities = identities
