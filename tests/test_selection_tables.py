@@ -142,6 +142,42 @@ def test_a_wide_table_keeps_equal_texts_together(tmp_path):
         split(table)
 
 
+PROMPTS = """question,prompt,answer,a,b
+q1,"What is 1+1, in words?",two,1,TRUE
+q2,Who wrote it?,nobody,0.5,false
+q3,7 times 6,42,0,1
+"""
+
+
+def test_columns_of_text_beside_the_models_play_no_part(tmp_path):
+    table = read(written(tmp_path, PROMPTS))
+    assert table.models == ("a", "b")
+    assert table.scores.tolist() == [[1.0, 1.0], [0.5, 0.0], [0.0, 1.0]]
+    assert table.assumptions[0] == "columns that play no part: 'prompt', 'answer'"
+
+
+def test_models_that_are_named_are_all_that_is_read(tmp_path):
+    path = written(tmp_path, "question,id,note,a,b,c\nq1,7,x,1,0,oops\nq2,8,y,0,1,0\n")
+    with pytest.raises(InputError, match=r"row 1 of the data, column c: 'oops' is not a number"):
+        read(written(tmp_path, "question,a,b,c\nq1,1,0,oops\nq2,0,1,0\n", "typo.csv"))
+    with pytest.raises(InputError, match=r"model 'id' is 7; .* no model, name those that are: --model"):
+        read(written(tmp_path, "question,id,a,b\nq1,7,1,0\nq2,8,0,1\n", "id.csv"))
+    assert read(path, models=["b", "a"]).scores.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_a_long_table_reports_what_it_does_not_read(tmp_path):
+    text = LONG.replace("text", "text,judge").replace("?\n", "?,me\n")
+    table = read(written(tmp_path, text))
+    assert "columns that play no part: 'judge'" in table.assumptions
+
+
+def test_a_table_of_texts_names_the_columns_needed(tmp_path):
+    with pytest.raises(
+        InputError, match=r"column prompt: 'hi' is not a number; a table needs a column of num"
+    ):
+        read(written(tmp_path, "prompt,answer,a\nhi,you,1\nho,me,0\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

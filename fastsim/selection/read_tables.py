@@ -11,8 +11,17 @@ import numpy as np
 
 from fastsim.errors import InputError, nearest
 from fastsim.selection.prices import make_prices, price_calls, read_prices
-from fastsim.selection.table_formats import BY_CHARS, FORMATS, Draft, read_frame, recognise, tokens_of
+from fastsim.selection.table_formats import (
+    BY_CHARS,
+    FORMATS,
+    Draft,
+    read_frame,
+    recognise,
+    tokens_of,
+    without_others,
+)
 from fastsim.selection.tables import Floats, Outcomes, same_questions
+from fastsim.workloads.readers.columns import show
 
 SHARE = "strong calls"
 
@@ -36,7 +45,8 @@ def read(
         Of each model, see `fastsim.selection.prices`. They replace costs that the table holds. For tables
         with neither, a pair of models costs 0 (the worse) and 1 (the better).
     models : sequence of str, optional
-        Keep only these.
+        Keep only these. By default every column of numbers without a meaning of its own is a model; columns
+        of text that the format does not know play no part, which `assumptions` says.
     texts : path, optional
         Another table whose texts belong to the same questions in the same order.
     answer_tok : float, optional
@@ -55,7 +65,7 @@ def read(
         For a file that cannot be read, scores missing or out of range, a model without a price.
     """
     path = Path(path)
-    draft = _draft(path, format)
+    draft = _draft(path, format, models)
     if texts is not None:
         _borrow(draft, path.name, texts)
     if answer_tok is not None:
@@ -68,15 +78,21 @@ def read(
     return _priced(table, prices)
 
 
-def _draft(path: Path, stated: str | None) -> Draft:
+def _draft(path: Path, stated: str | None, models: Sequence[str] | None = None) -> Draft:
     frame = read_frame(path)
     if stated is not None and stated not in FORMATS:
         raise InputError(f"format {stated!r} is not known; {nearest(stated, FORMATS)}")
     form = FORMATS[stated] if stated else recognise(frame.columns)
     missing = [column for column in form.marks if column not in frame.columns]
     if missing:
-        raise InputError(f"{path.name}: format {form.name} needs a column {missing[0]!r}, which is not there")
-    return form.read(frame, path)
+        raise InputError(
+            f"{path.name}: format {form.name} needs a column {missing[0]!r}, which is not there; "
+            f"the columns are {', '.join(map(show, frame.columns[:20]))}"
+        )
+    frame, ignored = without_others(frame, form, path, models)
+    draft = form.read(frame, path)
+    draft.assumptions += ignored
+    return draft
 
 
 def _borrow(draft: Draft, name: str, path: str | Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from fastsim.errors import InputError
 from fastsim.selection.prices import CHARS_PER_TOK
 from fastsim.selection.tables import Floats
+from fastsim.workloads.readers.columns import show
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,12 +49,18 @@ class Format:
         Columns that a file of this format has.
     read : callable
         (frame of strings, path) -> Draft.
+    others : tuple of str
+        Columns that it may have.
+    wide : bool
+        Every other column of numbers holds the scores of a model.
     """
 
     name: str
     doc: str
     marks: tuple[str, ...]
     read: Callable[[pl.DataFrame, Path], Draft]
+    others: tuple[str, ...] = ()
+    wide: bool = False
 
 
 def numbers(frame: pl.DataFrame, column: str, path: Path) -> Floats:
@@ -64,17 +71,79 @@ def numbers(frame: pl.DataFrame, column: str, path: Path) -> Floats:
     InputError
         For text that is no number; the message names the file, the row and the column.
     """
+    values, bad = _parsed(frame, column)
+    if bad.any():
+        raise InputError(_no_number(frame, column, path, bad))
+    return values.fill_null(np.nan).to_numpy().astype(np.float64)
+
+
+def _parsed(frame: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:
+    """A column's numbers, and where it holds something else; true and false are 1 and 0."""
     import polars as pl
 
     text = frame[column].str.strip_chars()
+    word = text.str.to_lowercase()
+    text = text.set(word == "true", "1").set(word == "false", "0")
     values = text.cast(pl.Float64, strict=False)
-    bad = (values.is_null() | values.is_nan()) & text.is_not_null() & (text != "")
-    if bad.any():
-        row = int(bad.arg_true()[0])
+    return values, (values.is_null() | values.is_nan()) & text.is_not_null() & (text != "")
+
+
+def _no_number(frame: pl.DataFrame, column: str, path: Path, bad: pl.Series) -> str:
+    row = int(bad.arg_true()[0])
+    return (
+        f"{path.name}, row {row + 1} of the data, column {column}: {show(frame[column][row])} is not a number"
+    )
+
+
+def without_others(
+    frame: pl.DataFrame, form: Format, path: Path, models: Sequence[str] | None
+) -> tuple[pl.DataFrame, list[str]]:
+    """A table without the columns that play no part, and a sentence on them.
+
+    Parameters
+    ----------
+    frame : DataFrame of strings
+    form : Format
+    path : Path
+        For messages.
+    models : sequence of str, optional
+        The models asked for: where all are there, no other columns of scores are looked at.
+
+    Raises
+    ------
+    InputError
+        If fewer than two columns are left that could hold the scores of a model, naming the columns needed.
+    """
+    known = [name for name in frame.columns if name in (*form.marks, *form.others)]
+    rest = [name for name in frame.columns if name not in known]
+    if not form.wide:
+        return frame.select(known), _ignored(rest)
+    if models is not None and set(models) <= set(rest):
+        return frame.select([*known, *models]), []
+    scores = [name for name in rest if not _is_text(frame, name)]
+    texts = [name for name in rest if name not in scores]
+    if len(scores) < 2 and texts:
+        wrong = _no_number(frame, texts[0], path, _parsed(frame, texts[0])[1])
+        said = f"those of numbers are {', '.join(scores)}" if scores else "it has none"
         raise InputError(
-            f"{path.name}, row {row + 1} of the data, column {column}: {text[row]!r} is not a number"
+            f"{wrong}; a table needs a column of numbers for each of at least 2 models ({said}), "
+            f"and may have the columns {', '.join((*form.marks, *form.others))}"
         )
-    return values.fill_null(np.nan).to_numpy().astype(np.float64)
+    return frame.select([name for name in frame.columns if name not in texts]), _ignored(texts)
+
+
+def _ignored(names: list[str]) -> list[str]:
+    if not names:
+        return []
+    few = ", ".join(map(show, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return [f"columns that play no part: {few}"]
+
+
+def _is_text(frame: pl.DataFrame, column: str) -> bool:
+    """Whether most of a column's values are no numbers."""
+    _, bad = _parsed(frame, column)
+    filled = int((frame[column].fill_null("").str.strip_chars() != "").sum())
+    return filled > 0 and 2 * int(bad.sum()) > filled
 
 
 def texts(frame: pl.DataFrame, column: str) -> tuple[str, ...]:
@@ -265,6 +334,7 @@ FORMATS: dict[str, Format] = {
             "LLMRouter: split, question_chars, cluster_id, question, and a column for each model",
             ("split", "question_chars", "cluster_id", "question"),
             _llmrouter9,
+            wide=True,
         ),
         Format(
             "routerarena",
@@ -277,6 +347,7 @@ FORMATS: dict[str, Format] = {
             "ZeroEval: qid and a column for each model; lengths of answers in *_outchars* beside it",
             ("qid",),
             _zeroeval,
+            wide=True,
         ),
         Format(
             "long",
@@ -284,6 +355,7 @@ FORMATS: dict[str, Format] = {
             "text, split, domain, length",
             ("question", "model", "score"),
             _long,
+            ("cost", "input_tokens", "output_tokens", "text", "split", "domain", "length"),
         ),
         Format(
             "wide",
@@ -291,6 +363,8 @@ FORMATS: dict[str, Format] = {
             "split, domain, length",
             (),
             _plain,
+            PLAIN,
+            wide=True,
         ),
     )
 }

@@ -124,7 +124,8 @@ class Outcomes:
         said = "is missing" if np.isnan(value) else f"is {value:g}"
         raise InputError(
             f"{self.name}: {field}: the value of question {row} (counted from 0) and model "
-            f"{self.models[model]!r} {said}; it must be {allowed}"
+            f"{self.models[model]!r} {said}; it must be {allowed} (if that is no model, name those that are: "
+            f"--model, or models=)"
         )
 
     @property
