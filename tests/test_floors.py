@@ -16,7 +16,18 @@ PACKAGE = Path(__file__).parents[1] / "fastsim"
 
 # From the ground up. A module imports from its own floor and those below; names in one set share a floor.
 FLOORS = [
-    {"errors", "_paths", "_sources", "_kernel_cache", "_dispatch", "_struct", "_jit", "_bits", "rng"},
+    {
+        "errors",
+        "_interrupt",
+        "_paths",
+        "_sources",
+        "_kernel_cache",
+        "_dispatch",
+        "_struct",
+        "_jit",
+        "_bits",
+        "rng",
+    },
     {"stats"},
     {"hardware"},
     {"workloads"},
