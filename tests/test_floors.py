@@ -19,6 +19,7 @@ FLOORS = [
     {
         "errors",
         "_interrupt",
+        "_memory",
         "_paths",
         "_sources",
         "_kernel_cache",
