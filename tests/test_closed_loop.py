@@ -81,7 +81,7 @@ def test_sessions_never_have_two_requests_in_flight_however_slow_the_cluster():
         mine = session == number
         arrival, done = result.columns["arrival_s"][mine], result.columns["done_s"][mine]
         assert (arrival[1:] == done[:-1]).all()
-    assert result.summary["requests"] == 80
+    assert result.figures["requests"] == 80
 
 
 def test_a_refused_turn_is_followed_all_the_same():

@@ -19,7 +19,6 @@ FLOORS = [
     {
         "errors",
         "_interrupt",
-        "_memory",
         "_paths",
         "_sources",
         "_kernel_cache",

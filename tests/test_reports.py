@@ -86,7 +86,7 @@ def test_sglang_32195_shortest_queue_forgets_where_the_conversation_was():
     assert 0.75 < hit_rate(was, late) < 0.76
     assert 0.85 < hit_rate(proposed, late) < 0.86  # of 0.87 that a single cache would have
     assert np.quantile(ttft_s(was), 0.99) > 1.3 * np.quantile(ttft_s(proposed), 0.99)
-    assert proposed.summary["load_imbalance"] < 1.04
+    assert proposed.figures["load_imbalance"] < 1.04
 
 
 def test_smg_1621_a_few_long_prompts_and_many_routers_stay_below_the_threshold():
@@ -133,8 +133,8 @@ def test_vllm_router_179_a_proxy_that_tracks_no_load():
     assert (shares(now, 8) == 0.125).all()
     assert most_in_flight(was) == 600
     assert most_in_flight(now) == 75
-    assert was.summary["preemptions"] > 100
-    assert now.summary["preemptions"] == 0
+    assert was.figures["preemptions"] > 100
+    assert now.figures["preemptions"] == 0
 
 
 def test_vllm_router_299_a_pool_without_loads_and_without_a_tree():

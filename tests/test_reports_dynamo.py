@@ -83,9 +83,9 @@ def test_dynamo_7753_a_busy_threshold_against_what_one_frontend_sees():
         simulate(asked, cluster(4), "least_loaded", routers=routers, view=view, most_load=16.0)
         for routers, view in ((16, "own"), (16, "live"), (1, "own"))
     )
-    assert was.summary["rejected"] == 0.0
+    assert was.figures["rejected"] == 0.0
     assert most_in_flight(was) == 131
-    assert shared.summary["rejected"] == single.summary["rejected"] == 0.616
+    assert shared.figures["rejected"] == single.figures["rejected"] == 0.616
     assert np.quantile(ttft_s(was), 0.99) > 11.0 * np.nanquantile(ttft_s(shared), 0.99)
 
 
@@ -207,8 +207,8 @@ def test_inference_extension_2591_the_picker_of_the_best_makes_hot_spots():
     assert at_once(best) == 30 * [12]
     assert max(at_once(random)) == 5
     assert np.quantile(ttft_s(best), 0.99) > 6.0 * np.quantile(ttft_s(random), 0.99)
-    assert best.summary["load_imbalance"] > 2.7
-    assert random.summary["load_imbalance"] < 1.05
+    assert best.figures["load_imbalance"] > 2.7
+    assert random.figures["load_imbalance"] < 1.05
 
 
 # --- llm-d --------------------------------------------------------------------------------------------------

@@ -174,7 +174,6 @@ def recomputed(result: face.Result, warmup_s: float) -> dict[str, float]:
         "throughput_rps": len(rows) / makespan_s,
         "requests": len(kept),
         "rejected": 0.0,
-        "stable": True,
     }
 
 
@@ -182,7 +181,7 @@ def recomputed(result: face.Result, warmup_s: float) -> dict[str, float]:
 @pytest.mark.parametrize("warmup_s", [0.0, 4.0])
 def test_the_summary_is_what_the_tables_say(warmup_s):
     result = run(router="round_robin", warmup_s=warmup_s)
-    summary = dict(result.summary)
+    summary = dict(result.figures)
     assert math.isfinite(summary.pop("backlog_score"))
     assert summary == pytest.approx(recomputed(result, warmup_s), rel=1e-12)
     assert 0 < summary["hit_rate"] < 1 < summary["copies"]
@@ -334,7 +333,7 @@ def test_a_request_that_can_never_fit_is_named(engine):
     fits = make("unique", requests=2, prompt_tok=60 * 16 + spare, output_tok=64)
     too_long = make("unique", requests=2, prompt_tok=60 * 16 + spare + 1, output_tok=64)
     cluster = Cluster(1, engine=engine, block_tok=block, **{**SMALL, "kv_tok": 64 * 16})
-    assert simulate(fits, cluster).summary["requests"] == 2
+    assert simulate(fits, cluster).figures["requests"] == 2
     with pytest.raises(
         InputError, match=r"request 0 \(\d+ prompt \+ 64 output tokens\) can never fit kv_tok = 1024"
     ) as e:

@@ -7,6 +7,7 @@ import pytest
 import fastsim
 from fastsim.errors import InputError
 from fastsim.sweep import parse, read, run, summarise
+from fastsim.sweep.experiments import capacities, cluster
 from fastsim.sweep.experiments.cluster import CLUSTER
 
 DOCUMENT = {
@@ -157,3 +158,37 @@ def test_a_malformed_trace_stops_the_sweep_before_it_runs(tmp_path, trace):
     with pytest.raises(InputError, match=r"line 61.*input_length"):
         run(parse(traced(trace)), tmp_path / "out")
     assert not list((tmp_path / "out" / "parts").iterdir())
+
+
+def test_cells_that_differ_in_rate_and_seed_share_one_capacity(tmp_path, monkeypatch):
+    """Rows hold the same bits whoever measures: alone, by threads, or again in another folder."""
+    measured = []
+    truly = cluster._measured
+    monkeypatch.setattr(
+        cluster, "_measured", lambda params, seed: measured.append(params["router"]) or truly(params, seed)
+    )
+    found = []
+    for jobs in (1, 4):
+        monkeypatch.setattr(capacities, "ONCE", capacities.Once())
+        run(parse(DOCUMENT), tmp_path / str(jobs), jobs=jobs)
+        found.append(
+            read(tmp_path / str(jobs)).rows.select("params", "replicate", "capacity_rps", "offered_load")
+        )
+    assert sorted(measured) == sorted(2 * ["round_robin", "random", "affinity_threshold"])
+    assert found[0].equals(found[1])
+    for row in found[0].iter_rows(named=True):
+        rate = 0.4 if '"rate_rps":0.4' in row["params"] else 0.6
+        assert row["offered_load"] * row["capacity_rps"] == pytest.approx(rate)
+
+
+def test_overload_is_told_from_the_load_whatever_the_length(tmp_path):
+    sizes = ["workload.requests=[60, 400]", "workload.rate_rps=[0.3, 2.0]"]
+    run(parse(DOCUMENT, sizes), tmp_path)
+    (table,) = summarise(read(tmp_path))
+    assert len(table.cells) == 12
+    for cell in table.cells:
+        slow = cell.axes["workload.rate_rps"] == 0.3
+        assert cell.stable == slow
+        assert cell.offered_load is not None
+        assert (cell.offered_load < 1.0) == slow
+        assert (cell.metrics["latency_p99_s"] is None) != slow

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +18,14 @@ from fastsim.cluster.knowledge import new_views, owners, settle, views_with_join
 from fastsim.cluster.prefix import Prompts, compile_prompts
 from fastsim.cluster.routers import Router, get
 from fastsim.cluster.routers.view import deaf, pack_views
-from fastsim.cluster.summary import cached_copies, summarise
+from fastsim.cluster.summary import cached_copies, figures, summarise
 from fastsim.errors import InputError
 from fastsim.workloads import Workload
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from fastsim.cluster.capacity import Capacity
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Result:
         Requests that arrive before this instant are left out of the summary.
     log : dict of str to array, optional
         Of `routes`, a row a request and a column a replica.
+    offered_rps : float, optional
+        The workload's rate, see `Workload.offered_rps`.
+    measure : callable, optional
+        () -> `Capacity`: asked when the capacity is first wanted, for it takes a run of its own.
     """
 
     columns: dict[str, np.ndarray]
@@ -53,6 +59,8 @@ class Result:
     events: int
     warmup_s: float
     log: dict[str, np.ndarray] | None = None
+    offered_rps: float | None = None
+    measure: Callable[[], Capacity] | None = None
 
     def __repr__(self) -> str:
         """Short: a notebook prints it, and the columns are as long as the run."""
@@ -98,8 +106,18 @@ class Result:
         ).with_columns(pl.col("score").fill_nan(None))
 
     @cached_property
+    def capacity(self) -> Capacity | None:
+        """The highest rate that this cluster and router can finish, measured when it is first asked for."""
+        return self.measure() if self.measure else None
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """As `summary`, but for the verdict that takes another run: P99s whether overloaded or not."""
+        return figures(self)
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
-        """Latencies, cache use, balance and throughput; see `fastsim.cluster.summary`."""
+        """Latencies, cache use, balance, throughput and offered load; see `fastsim.cluster.summary`."""
         return summarise(self)
 
 
@@ -178,9 +196,15 @@ def simulate(
         from fastsim.cluster.closed_loop import serve_sessions  # made of what this module holds
         from fastsim.cluster.stepwise import Stepwise
 
-        return serve_sessions(Stepwise(workload, cluster, router, router_params, **options), warmup_s)
-    policy, state, views = begun(workload, cluster, router, router_params, **options)
-    return result_of(workload, _served(state, views, policy), warmup_s)
+        result = serve_sessions(Stepwise(workload, cluster, router, router_params, **options), warmup_s)
+    else:
+        policy, state, views = begun(workload, cluster, router, router_params, **options)
+        result = result_of(workload, _served(state, views, policy), warmup_s)
+    from fastsim.cluster.capacity import capacity  # as above
+
+    asked = {name: value for name, value in options.items() if name not in ("record", "most_load")}
+    measure = partial(capacity, workload, cluster, router, router_params, **asked)
+    return replace(result, offered_rps=workload.offered_rps, measure=measure)
 
 
 def begun(

@@ -9,7 +9,7 @@ import numpy as np
 from fastsim.cluster import _state as st
 from fastsim.cluster._extents import list_copies
 from fastsim.stats.intervals import quantile
-from fastsim.stats.stability import backlog_score, point_is_stable
+from fastsim.stats.stability import backlog_score, is_below_capacity, point_is_stable
 
 if TYPE_CHECKING:
     from fastsim.cluster.simulate import Result
@@ -18,7 +18,39 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def summarise(result: Result) -> dict[str, Any]:
-    """Return the figures of a run over the requests that arrive after the warm-up.
+    """Return the figures of a run over the requests that arrive after the warm-up, and whether it kept up.
+
+    Returns
+    -------
+    dict
+        Those of `figures`, and ``capacity_rps`` (the highest rate that can be finished, see
+        `fastsim.cluster.capacity`), ``offered_load`` (the workload's rate over it; None where all come at one
+        time) and ``stable``: whether that is at most 1, or the router refuses what would make the backlog
+        grow. An unstable run's P99 is None: it grows with the length of the run. Measuring the capacity takes
+        a run of its own, some 20,000 requests long. Of a run that was put together by hand the capacity is
+        not known (None), and ``stable`` is by its ``backlog_score``.
+    """
+    known = figures(result)
+    capacity = result.capacity
+    if capacity is None:
+        verdict = {
+            "capacity_rps": None,
+            "offered_load": None,
+            "stable": bool(point_is_stable([known["backlog_score"]])),
+        }
+    else:
+        load = None if result.offered_rps is None else result.offered_rps / capacity.rps
+        verdict = {
+            "capacity_rps": capacity.rps,
+            "offered_load": load,
+            "stable": is_below_capacity(load, refuses=capacity.refuses),
+        }
+    hidden = {} if verdict["stable"] else {name: None for name in known if name.endswith("_p99_s")}
+    return known | hidden | verdict
+
+
+def figures(result: Result) -> dict[str, Any]:
+    """Return what a run's own requests tell, P99s too, be it overloaded or not.
 
     Returns
     -------
@@ -27,10 +59,10 @@ def summarise(result: Result) -> dict[str, Any]:
         first token; time per output token after the first, over requests with two and more; arrival to last
         token); ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the
         end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean),
-        ``utilisation`` (busy time over replicas x makespan), ``preemptions``, ``evicted_blocks``,
-        ``throughput_rps`` (requests over makespan), ``requests`` (served), ``rejected`` (share of requests
-        that routers refused, which no other figure counts), ``backlog_score`` and ``stable``
-        (`fastsim.stats.stability`). An unstable run's P99 is None: it grows with the length of the run.
+        ``utilisation`` (share of replicas x makespan in which a step runs: a replica that decodes one request
+        is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``, ``throughput_rps``
+        (requests over makespan), ``requests`` (served), ``rejected`` (share of requests that routers refused,
+        which no other figure counts) and ``backlog_score`` (`fastsim.stats.stability`).
     """
     columns = result.columns
     arrival, first, done = columns["arrival_s"], columns["first_token_s"], columns["done_s"]
@@ -38,8 +70,6 @@ def summarise(result: Result) -> dict[str, Any]:
     late = arrival >= result.warmup_s
     kept = late & served
     several = kept & (columns["output_tok"] > 1)
-    score = float(backlog_score(arrival[served], done[served]))
-    stable = bool(point_is_stable([score]))
     latencies = {
         "ttft": (first - arrival)[kept],
         "tpot": (done - first)[several] / (columns["output_tok"][several] - 1),
@@ -47,7 +77,7 @@ def summarise(result: Result) -> dict[str, Any]:
     }
     summary: dict[str, Any] = {}
     for name, values in latencies.items():
-        summary |= _figures(name, values, stable)
+        summary |= _figures(name, values)
     makespan = float(np.max(done[served], initial=arrival[0]) - arrival[0])
     busy = result.replicas["busy_s"]
     return summary | {
@@ -60,18 +90,15 @@ def summarise(result: Result) -> dict[str, Any]:
         "throughput_rps": _ratio(served.sum(), makespan),
         "requests": int(kept.sum()),
         "rejected": _ratio((late & ~served).sum(), late.sum()) or 0.0,
-        "backlog_score": score,
-        "stable": stable,
+        "backlog_score": float(backlog_score(arrival[served], done[served])),
     }
 
 
-def _figures(name: str, values: np.ndarray, stable: bool) -> dict[str, float | None]:
+def _figures(name: str, values: np.ndarray) -> dict[str, float | None]:
     if len(values) == 0:
         return {f"{name}_{figure}_s": None for figure in ("mean", *QUANTILES)}
-    figures: dict[str, float | None] = {f"{name}_mean_s": float(values.mean())}
-    for label, p in QUANTILES.items():
-        figures[f"{name}_{label}_s"] = float(quantile(values, p)) if stable or label != "p99" else None
-    return figures
+    found = {label: float(quantile(values, p)) for label, p in QUANTILES.items()}
+    return {f"{name}_{label}_s": value for label, value in {"mean": float(values.mean()), **found}.items()}
 
 
 def _ratio(over: float, under: float) -> float | None:

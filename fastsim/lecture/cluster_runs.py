@@ -228,7 +228,7 @@ def _serve(
 
 def measure(result: Result) -> dict[str, float]:
     """The metrics of a run. A low hit is less than half of the prompt."""
-    columns, summary = result.columns, result.summary
+    columns, summary = result.columns, result.figures
     latency_s = columns["done_s"] - columns["arrival_s"]
     low = 2 * columns["hit_tok"] < columns["prompt_tok"]
     return {

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsim._interrupt import checkpoint, hears_interrupts, in_threads
-from fastsim._memory import require_memory
 from fastsim.errors import InputError, nearest
 from fastsim.queueing import fluid, throws
 from fastsim.queueing.balls_theory import MaxLaw, asymptotic_max, from_tails, one_choice_max
-from fastsim.queueing.checks import WORKERS_MAX, number, whole
+from fastsim.queueing.checks import number, whole
 from fastsim.queueing.laws import Law, law
 from fastsim.rng import stream
 from fastsim.stats import Interval, mean_interval, quantile
@@ -25,7 +24,6 @@ __all__ = ["BallsResult", "BallsTheory", "balls"]
 _CHOICES_MAX = 10_000
 _BALLS_MAX = 2**31 - 1  # bins are counted in int32
 _BALLS_A_BLOCK = 1 << 20  # of trials that share a random stream; fixed, so that workers do not matter
-_BALLS_A_BIN_MAX = 1_000_000  # that theory is asked for
 _BALLS_BY_DEFAULT = 100_000_000
 _RULES = ("random", "left")
 
@@ -98,7 +96,6 @@ class BallsResult:
         return row
 
 
-@hears_interrupts
 def balls(
     bins: int,
     balls: int | None = None,
@@ -154,14 +151,9 @@ def balls(
     _check(bins, n, choices, replacement, beta, rule)
     check_level(number("level", level))
     rounds = min(10_000, max(30, _BALLS_BY_DEFAULT // n)) if trials is None else trials
-    whole("trials", rounds, 1)
-    whole("workers", workers, 1, WORKERS_MAX)
-    whole("seed", seed, 0)
+    for name, value, least in (("trials", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        whole(name, value, least)
     heavy = None if weights is None else law(weights)
-    a_bin = 4 if heavy is None else 8
-    decks = 0 if replacement or rule == "left" else 8
-    needed = float(bins) * (a_bin + decks) * min(workers, rounds) + 32.0 * rounds
-    require_memory(needed, f"{rounds:,} trials with {bins:,} bins, {min(workers, rounds)} at a time,")
     a_block = max(1, _BALLS_A_BLOCK // n)
     starts = range(0, rounds, a_block)
 
@@ -174,7 +166,8 @@ def balls(
             return _throw(state, bins, n, how, count)
         return _throw_weighted(state, stream(seed, start // a_block, "sizes"), heavy, bins, n, how, count)
 
-    maxima = np.concatenate(in_threads(block, starts, workers))
+    with ThreadPoolExecutor(workers) as pool:
+        maxima = np.concatenate(list(pool.map(block, starts)))
     theory = _theory(bins, n, choices, replacement, beta, rule) if heavy is None else None
     return BallsResult(bins, n, choices, rounds, mean_interval(maxima, level), maxima, theory)
 
@@ -205,7 +198,6 @@ def _throw_weighted(
     most = np.zeros(trials)
     weights = np.empty(min(n, _BALLS_A_BLOCK))
     for trial in range(trials):
-        checkpoint()
         loads = np.zeros(bins)
         for start in range(0, n, weights.size):
             part = weights[: n - start]
@@ -217,8 +209,6 @@ def _throw_weighted(
 def _theory(bins: int, n: int, d: int, replacement: bool, beta: float, rule: str) -> BallsTheory | None:
     blind = d == 1 or beta == 0.0
     asymptotic = asymptotic_max(bins, d) if n == bins >= 3 and beta in (0.0, 1.0) else None
-    if n > _BALLS_A_BIN_MAX * bins:  # the law of one bin alone would not fit
-        return None
     if blind and rule == "random":
         return BallsTheory("exact", one_choice_max(n, bins), asymptotic)
     if bins < 100 or n > 50 * bins:  # far from infinitely many bins, or slow to integrate

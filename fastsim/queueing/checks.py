@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from fastsim.errors import InputError
 
-WORKERS_MAX = 1024  # threads
-
 
 def check_rate(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""

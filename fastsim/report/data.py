@@ -10,7 +10,7 @@ from fastsim.sweep.summary import Table
 
 
 def rows(tables: list[Table]) -> list[dict[str, Any]]:
-    """One object a line of the tables: grid, axes, seeds, stable, then an estimate for each metric.
+    """One object a line of the tables: grid, axes, seeds, stable, load, then an estimate for each metric.
 
     ``<metric>`` is ``{value, low, high, n}`` and ``<metric>_difference`` adds ``against`` and ``vrf``; both
     are null where they are withheld.
@@ -22,6 +22,7 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
             "seeds": cell.seeds,
             "seeds_from": cell.why,
             "stable": cell.stable,
+            "offered_load": cell.offered_load,
             **{name: estimate(interval) for name, interval in cell.metrics.items()},
             **{
                 f"{name}_difference": estimate(interval, against=table.reference)

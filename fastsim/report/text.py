@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastsim.stats import Interval
+from fastsim.stats import Interval, load_state, point_is_stable
 from fastsim.sweep.experiments import Experiment, Metric
 from fastsim.sweep.replay import Replay
 from fastsim.sweep.spec import Sweep
@@ -82,6 +82,8 @@ def summary(table: Table, what: Experiment) -> str:
     ]
     if len(seeds) > 1 or {why for _, why in seeds} != {"fixed"}:
         columns.append(("seeds", [f"{cell.seeds}{MARKS[cell.why]}" for cell in table.cells]))
+    if any(cell.offered_load is not None for cell in table.cells):
+        columns.append(("offered load", [load(cell.offered_load) for cell in table.cells]))
     for name in table.metrics:
         metric = what.metrics[name]
         columns.append((metric.title(), [_value(cell, cell.metrics[name], metric) for cell in table.cells]))
@@ -97,6 +99,26 @@ def summary(table: Table, what: Experiment) -> str:
 
 # After the number of seeds: why there are that many.
 MARKS = {"fixed": "", "target": "", "cap": "*", "running": "..."}
+
+
+def load(value: float | None) -> str:
+    """Offered load over capacity, marked where it is too close to 1 to tell on which side it is."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}{'~' if load_state(value) == 'near capacity' else ''}"
+
+
+LOAD_NOTE = (
+    "offered load: the rate over the highest that this cluster and router can finish, measured with all work "
+    "waiting"
+)
+NEAR_NOTE = "~: within 3 % of capacity, where no run tells whether the backlog grows"
+
+
+def _load_notes(loads: Sequence[float | None]) -> list[str]:
+    known = [value for value in loads if value is not None]
+    near = any(load_state(value) == "near capacity" for value in known)
+    return [*([LOAD_NOTE] if known else []), *([NEAR_NOTE] if near else [])]
 
 
 def _value(cell: Cell, interval: Interval | None, metric: Metric) -> str:
@@ -143,6 +165,7 @@ def _notes(table: Table, compared: bool) -> list[str]:
         notes.append("...: seeds are still to come")
     if compared:
         notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload")
+    notes += _load_notes([cell.offered_load for cell in table.cells])
     if not all(cell.stable for cell in table.cells):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")
     return notes
@@ -173,6 +196,7 @@ REPLAY = {
     "hit_rate": "hit rate",
     "copies": "copies",
     "load_imbalance": "imbalance",
+    "offered_load": "offered load",
     "throughput_rps": "throughput (1/s)",
     "speed_rps": "speed (requests/s)",
 }
@@ -187,12 +211,23 @@ def replay(found: Replay) -> str:
     if refused:
         shares = ", ".join(f"{router} {share:.1%}" for router, share in refused.items())
         notes.append(f"refused, and in no other figure: {shares} of the requests")
+    notes += _load_notes([row["offered_load"] for row in found.rows])
     if not all(row["stable"] for row in found.rows):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the trace's length")
+    behind = [
+        row["router"] for row in found.rows if row["stable"] and not point_is_stable([row["backlog_score"]])
+    ]
+    if behind:
+        notes.append(
+            f"below capacity in the mean, but the backlog grew in this run, as in an hour of overload: "
+            f"{', '.join(behind)}"
+        )
     return "\n".join([table, "", *notes])
 
 
 def _run_value(row: dict[str, Any], name: str) -> str:
     if name == "speed_rps":
         return f"{row[name]:,.0f}"
+    if name == "offered_load":
+        return load(row[name])
     return "unstable" if name.endswith("_p99_s") and not row["stable"] else number(row[name])

@@ -21,7 +21,13 @@ from fastsim.stats.intervals import (
 from fastsim.stats.pipeline import FOR_THE_MEAN, RunStatistics, Summary, reduce_run, run_length, summarise
 from fastsim.stats.selection import Comparison, Selection, compare_to_control, holm, select_best
 from fastsim.stats.single_run import batch_means, order_statistic_interval, sectioning
-from fastsim.stats.stability import backlog_score, is_stable, point_is_stable
+from fastsim.stats.stability import (
+    backlog_score,
+    is_below_capacity,
+    is_stable,
+    load_state,
+    point_is_stable,
+)
 from fastsim.stats.stopping import Decision, StoppingRule, run_until
 from fastsim.stats.warmup import Truncation, common_warmup, mser5
 
@@ -47,7 +53,9 @@ __all__ = [
     "compare_to_control",
     "control_variates",
     "holm",
+    "is_below_capacity",
     "is_stable",
+    "load_state",
     "mean_interval",
     "mser5",
     "order_statistic_interval",

@@ -1,4 +1,9 @@
-"""Is the offered load at or above capacity? Told from the drift of the number in the system."""
+"""Is the offered load at or above capacity? Told from the two where they are known.
+
+Offered load over capacity is the verdict: it does not depend on how long a run is, and grows with the rate.
+The drift of the number in the system is a second opinion, for a run whose capacity nobody has measured, and
+for a trace that is overloaded for an hour and not in the mean.
+"""
 
 import math
 
@@ -12,6 +17,27 @@ MIN_REQUESTS = 100  # fewer hold less than four arrivals a block
 BLOCKS = 20
 HIGHEST_SCORE = math.sqrt(BLOCKS)  # every increment the same
 SLOWDOWN = 1.4  # least growth of the time to clear the system that counts as overload
+NEAR = 0.03  # offered loads this close to 1 cannot be told from it: capacity is measured to about 1 %
+
+
+def is_below_capacity(offered_load: float | None, *, refuses: bool = False) -> bool:
+    """Whether a backlog stays bounded, by the load offered.
+
+    Parameters
+    ----------
+    offered_load : float or None
+        Offered rate over capacity; None where all requests come at one time, which is above any capacity.
+    refuses : bool
+        Whether requests are refused rather than let the backlog grow: it is bounded at any load then.
+    """
+    return refuses or (offered_load is not None and offered_load <= 1.0)
+
+
+def load_state(offered_load: float | None, *, refuses: bool = False) -> str:
+    """The verdict in words: "stable", "near capacity" (within 3 % of it, on either side) or "unstable"."""
+    if not refuses and offered_load is not None and abs(offered_load - 1.0) <= NEAR:
+        return "near capacity"
+    return "stable" if is_below_capacity(offered_load, refuses=refuses) else "unstable"
 
 
 def is_stable(arrival_s: ArrayLike, done_s: ArrayLike) -> bool:

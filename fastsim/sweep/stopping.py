@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastsim.stats import point_is_stable
 from fastsim.stats.stopping import StoppingRule
+from fastsim.sweep import overload
 from fastsim.sweep import params as P
 from fastsim.sweep.points import Block
 from fastsim.sweep.spec import Sweep
@@ -15,8 +15,8 @@ from fastsim.sweep.spec import Sweep
 if TYPE_CHECKING:
     import polars as pl
 
-# (value of the watched metric, backlog score) by replicate, for each cell, named by its text.
-Observed = Mapping[str, Mapping[int, tuple[float, float]]]
+# (value of the watched metric, what says whether it keeps up) by replicate, for each cell, named by its text.
+Observed = Mapping[str, Mapping[int, tuple[float, overload.Said]]]
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,12 @@ class Verdict:
 
 def observed(sweep: Sweep, rows: pl.DataFrame) -> Observed:
     """What the stopping rule watches, from all rows; empty without a rule."""
-    found: dict[str, dict[int, tuple[float, float]]] = {}
+    found: dict[str, dict[int, tuple[float, overload.Said]]] = {}
     if sweep.stop is None or rows.is_empty():
         return found
-    scores = rows["backlog_score"] if "backlog_score" in rows.columns else [0.0] * rows.height
-    columns = (rows["params"], rows["replicate"], rows[sweep.stop.metric], scores)
-    for cell, replicate, value, score in zip(*columns, strict=True):
-        found.setdefault(cell, {})[replicate] = (value, score)
+    columns = (rows["params"], rows["replicate"], rows[sweep.stop.metric], overload.said_by(rows))
+    for cell, replicate, value, said in zip(*columns, strict=True):
+        found.setdefault(cell, {})[replicate] = (value, said)
     return found
 
 
@@ -62,7 +61,7 @@ def verdict(sweep: Sweep, block: Block, values: Observed) -> Verdict:
         decisions = [
             rule.decide([cell[replicate][0] for replicate in range(seeds)])
             for cell in cells
-            if point_is_stable([cell[replicate][1] for replicate in range(seeds)])
+            if overload.keeps_up([cell[replicate][1] for replicate in range(seeds)])
         ]
         more = max((decision.more for decision in decisions), default=0)
         if more == 0:

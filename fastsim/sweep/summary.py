@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
-from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference, point_is_stable
+from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
+from fastsim.sweep import overload, parts, stopping
 from fastsim.sweep import params as P
-from fastsim.sweep import parts, stopping
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.params import Params
 from fastsim.sweep.points import all_keys, blocks
@@ -58,6 +58,8 @@ class Cell:
         Replication-t intervals.
     differences : dict of str to PairedInterval or None
         Against the reference, on the seeds that both have; empty for the reference itself.
+    offered_load : float or None
+        Offered rate over capacity, the mean over seeds; of pooled cells the highest. None if it is not known.
     """
 
     axes: dict[str, Any]
@@ -66,6 +68,7 @@ class Cell:
     stable: bool
     metrics: dict[str, Interval | None]
     differences: dict[str, PairedInterval | None] = field(default_factory=dict)
+    offered_load: float | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,7 @@ def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metric
                 differences={name: group.difference(name, what, base) for name in metrics}
                 if base and base is not group
                 else {},
+                offered_load=group.offered_load,
             )
         )
     return Table(grid.title, axes, metrics, compare, reference, tuple(cells))
@@ -176,9 +180,10 @@ def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metric
 class _Group:
     """The rows of one line of a table: one value a replicate and metric."""
 
-    def __init__(self, rows: pl.DataFrame, stable: bool, why: str) -> None:
+    def __init__(self, rows: pl.DataFrame, stable: bool, offered_load: float | None, why: str) -> None:
         self.replicates: list[int] = rows["replicate"].to_list()
         self.stable = stable
+        self.offered_load = offered_load
         self.why = why
         self._rows = rows
 
@@ -221,9 +226,9 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
         .sort("_group", "replicate")
     )
     parted = averaged.partition_by("_group", as_dict=True)
-    whys, overloaded = _whys(results, labels), _overloaded(results, labels)
+    whys, (overloaded, loads) = _whys(results, labels), _loads(results, labels)
     return {
-        label: _Group(parted[(n,)], label not in overloaded, whys[label])
+        label: _Group(parted[(n,)], label not in overloaded, loads.get(label), whys[label])
         for label, n in places.items()
         if (n,) in parted
     }
@@ -234,12 +239,18 @@ def _label(cell: Params, axes: Sequence[str]) -> Label:
     return tuple(flat.get(axis) for axis in axes)
 
 
-def _overloaded(results: Results, labels: dict[str, Label]) -> set[Label]:
-    """Lines with a cell whose replications, taken together, show overload."""
-    if "backlog_score" not in results.rows.columns:
-        return set()
-    scores = results.rows.group_by("params").agg("backlog_score").iter_rows()
-    return {labels[cell] for cell, values in scores if cell in labels and not point_is_stable(values)}
+def _loads(results: Results, labels: dict[str, Label]) -> tuple[set[Label], dict[Label, float]]:
+    """Lines with a cell whose replications, taken together, show overload; the highest load of each line."""
+    said: dict[str, list[overload.Said]] = {}
+    for cell, row in zip(results.rows["params"], overload.said_by(results.rows), strict=True):
+        if cell in labels:
+            said.setdefault(cell, []).append(row)
+    loads: dict[Label, float] = {}
+    for cell, rows in said.items():
+        load = overload.mean_load(rows)
+        if load is not None:
+            loads[labels[cell]] = max(load, loads.get(labels[cell], load))
+    return {labels[cell] for cell, rows in said.items() if not overload.keeps_up(rows)}, loads
 
 
 def _whys(results: Results, labels: dict[str, Label]) -> dict[Label, str]:

@@ -23,6 +23,7 @@ from fastsim.workloads.traffic import (
     arrivals,
     bursts,
     lengths,
+    mean_length,
 )
 
 MeanSteps = Annotated[float, Meta(ge=1, le=10_000, description="mean")]
@@ -141,6 +142,11 @@ def agentic(spec: Agentic, stream: Stream) -> dict[str, Any]:
         "session": session,
         **_grown(order, turn[which], agent[session], system_tok, added_tok[which], output_tok, answers=True),
     }
+
+
+def turns_rps(spec: Agentic) -> float:
+    """Turns per second in the long run: rounding to whole turns, at least one, changes their mean."""
+    return spec.rate_rps * mean_length(spec, spec.turns, spec.turns_cv) / spec.turns
 
 
 def _episodes(spec: EmbodiedAgent, stream: Stream, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ What is asked and in which order comes from streams of their own, apart from the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,10 @@ from fastsim.workloads.documents import (
     tool_use,
     video_qa,
 )
-from fastsim.workloads.episodes import Agentic, EmbodiedAgent, agentic, embodied_agent
+from fastsim.workloads.episodes import Agentic, EmbodiedAgent, agentic, embodied_agent, turns_rps
 from fastsim.workloads.groups import GroupSampling, Programming, group_sampling, programming
 from fastsim.workloads.mixture import Mix, mix
+from fastsim.workloads.origin import Origin
 from fastsim.workloads.params import check
 from fastsim.workloads.presets import PRESETS
 from fastsim.workloads.summary import WorkloadSummary
@@ -70,6 +71,8 @@ class Generator:
     stretches : bool
         Whether another rate only stretches the arrival times. Where requests follow each other by times of
         their own (think times, gaps) it changes their order, too.
+    rate_rps : callable
+        Parameters -> requests per second in the long run.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Generator:
     params: type[msgspec.Struct]
     build: Callable[[Any, Stream], dict[str, Any]]
     stretches: bool = True
+    rate_rps: Callable[[Any], float] = lambda spec: spec.rate_rps
 
     @property
     def presets(self) -> dict[str, dict[str, Any]]:
@@ -88,11 +92,9 @@ def _entry(
     params: type[msgspec.Struct],
     build: Callable[[Any, Stream], dict[str, Any]],
     name: str = "",
-    stretches: bool = True,
+    **more: Any,
 ) -> Generator:
-    return Generator(
-        name or build.__name__, (build.__doc__ or "").partition("\n")[0], params, build, stretches
-    )
+    return Generator(name or build.__name__, (build.__doc__ or "").partition("\n")[0], params, build, **more)
 
 
 GENERATORS: dict[str, Generator] = {
@@ -103,7 +105,7 @@ GENERATORS: dict[str, Generator] = {
         _entry(ToolUse, tool_use),
         _entry(EmbodiedAgent, embodied_agent),
         _entry(Programming, programming, stretches=False),
-        _entry(Agentic, agentic, stretches=False),
+        _entry(Agentic, agentic, stretches=False, rate_rps=turns_rps),
         _entry(GroupSampling, group_sampling),
         _entry(Mix, mix),
         _entry(Unique, unique),
@@ -165,14 +167,19 @@ def make(name: str, *, seed: int = 0, replicate: int = 0, **params: Any) -> Work
     for key, value in (("seed", seed), ("replicate", replicate)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
             raise InputError(f"{key}: {value!r} is not allowed; it must be a whole number, 0 or more")
-    entry, spec = specify(name, params)
+    _, spec = specify(name, params)
+    made = build(name, spec, int(seed), int(replicate))
+    notes = f"generated with seed {seed}, replicate {replicate}"
+    given = ", ".join(f"{key}={value!r}" for key, value in params.items())
+    return replace(made, summary=WorkloadSummary(source=f"{name}({given})", notes=(notes,)))
+
+
+def build(name: str, spec: Any, seed: int, replicate: int) -> Workload:
+    """Make a synthetic workload of parameters that are checked."""
     from fastsim.rng import generator  # brings numba in, which a listing of the registry can do without
 
     try:
-        arrays = entry.build(spec, partial(generator, seed, replicate))
+        arrays = GENERATORS[name].build(spec, partial(generator, seed, replicate))
     except InputError as error:
         raise InputError(f"workload {name}: {error}") from None
-    notes = f"generated with seed {seed}, replicate {replicate}"
-    given = ", ".join(f"{key}={value!r}" for key, value in params.items())
-    summary = WorkloadSummary(source=f"{name}({given})", notes=(notes,))
-    return Workload(name=name, summary=summary, **arrays)
+    return Workload(name=name, origin=Origin(name, spec, seed, replicate), **arrays)

@@ -171,7 +171,7 @@ def _packed(workload: Workload) -> dict[str, np.ndarray]:
     return {**arrays, "summary": np.frombuffer(words, dtype=np.uint8)}
 
 
-def _unpacked(path: str, arrays: dict[str, np.ndarray] | None) -> Workload | None:
+def _unpacked(path: str, arrays: dict[str, Any] | None) -> Workload | None:
     """Return the workload kept in these arrays, under its file's name of today; None if they are not one."""
     if arrays is None:
         return None

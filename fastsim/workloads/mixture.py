@@ -108,7 +108,7 @@ def _part(part: dict[str, Any], prefix: str, count: int, stream: Stream) -> Work
     return Workload(name=name, **entry.build(spec, lambda purpose: stream(prefix + purpose)))
 
 
-def _merged(parts: Sequence[Workload], order: np.ndarray, arrival_s: np.ndarray) -> dict[str, np.ndarray]:
+def _merged(parts: Sequence[Workload], order: np.ndarray, arrival_s: np.ndarray) -> dict[str, Any]:
     """The parts' requests, one part after the other, rearranged; their symbols and sessions do not meet."""
 
     def joined(field: str) -> np.ndarray:

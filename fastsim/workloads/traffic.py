@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 from msgspec import Meta
+from scipy import special
 
 from fastsim.errors import InputError
 from fastsim.workloads.arrivals import arrival_times, check_count
@@ -64,6 +65,20 @@ def lengths(
         variance = math.log1p(cv * cv)  # of the logarithm
         drawn = mean * np.exp(math.sqrt(variance) * z - 0.5 * variance)
     return np.maximum(np.rint(drawn), least).astype(np.int64)
+
+
+def mean_length(spec: Sized, mean: float, cv: float, least: int = 1) -> float:
+    """Return the mean of what `lengths` draws: the sum of P(length > k) over k = 0, 1, ..."""
+    if cv == 0.0:
+        return float(max(round(mean), least))
+    end = least + math.ceil(mean * (1.0 + 40.0 * cv))
+    halves = np.arange(least, end) + 0.5  # a length is above k if what is drawn rounds to k + 1 or more
+    if spec.length_law == "normal":
+        above = special.ndtr(-(halves / mean - 1.0) / cv)
+    else:
+        sigma = math.sqrt(math.log1p(cv * cv))
+        above = special.ndtr(-(np.log(halves / mean) / sigma + 0.5 * sigma))
+    return least + float(above.sum())
 
 
 def arrivals(spec: Traffic, stream: Stream) -> np.ndarray:

@@ -23,7 +23,12 @@ def compress_time(workload: Workload, factor: float) -> Workload:
         arrival_s = started_s / factor + (workload.arrival_s - started_s)
         order = np.argsort(arrival_s, kind="stable")
         return workload.arranged(order, arrival_s[order], note + " of sessions; think times are as they were")
-    return replace(workload, arrival_s=workload.arrival_s / factor, summary=workload.summary.noted(note))
+    return replace(
+        workload,
+        arrival_s=workload.arrival_s / factor,
+        summary=workload.summary.noted(note),
+        origin=workload.origin and workload.origin.faster(factor),
+    )
 
 
 def chain_starts(follows: np.ndarray) -> np.ndarray:
@@ -90,6 +95,7 @@ def repeat(workload: Workload, times: int) -> Workload:
         summary=workload.summary.noted(
             f"repeated {times} times, every {period_s:g} s; repetitions share no tokens with each other"
         ),
+        origin=None,
     )
 
 

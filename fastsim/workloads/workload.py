@@ -10,6 +10,7 @@ import numpy as np
 
 from fastsim.errors import InputError
 from fastsim.workloads.csr import gather
+from fastsim.workloads.origin import Origin
 from fastsim.workloads.summary import WorkloadSummary
 
 # Stands for "the usual value" in the columns that most workloads leave to it.
@@ -69,6 +70,8 @@ class Workload:
         Seconds from the end of that answer to this request's arrival; 0 by default.
     summary : WorkloadSummary, optional
         Its figures are computed here, its words are kept.
+    origin : Origin, optional
+        How more of the same is made, of a synthetic workload that is whole.
 
     Raises
     ------
@@ -90,6 +93,7 @@ class Workload:
     follows: np.ndarray = field(default_factory=lambda: _USUAL)
     think_s: np.ndarray = field(default_factory=lambda: _USUAL)
     summary: WorkloadSummary = field(default_factory=WorkloadSummary)
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         self._set("arrival_s", np.ascontiguousarray(self.arrival_s, dtype=np.float64))
@@ -122,6 +126,14 @@ class Workload:
     def __repr__(self) -> str:
         rate = "" if self.summary.rate_rps is None else f" at {self.summary.rate_rps:.4g}/s"
         return f"<Workload {self.name}: {len(self):,} requests{rate}>"
+
+    @property
+    def offered_rps(self) -> float | None:
+        """Requests per second: of a synthetic workload in the long run, of any other those it has.
+
+        None where all come at one time. Where requests follow others, as if answers took no time.
+        """
+        return self.summary.rate_rps if self.origin is None else self.origin.rate_rps
 
     @cached_property
     def is_closed(self) -> bool:
@@ -194,6 +206,7 @@ class Workload:
             follows=follows,
             think_s=np.where(follows >= 0, self.think_s[index], 0.0),
             summary=self.summary.noted(note) if note else self.summary,
+            origin=None,
         )
 
     def window(self, start_s: float | None = None, end_s: float | None = None) -> Workload:

@@ -16,6 +16,7 @@ from fastsim.sweep.experiments.experiment import Experiment, Metric
 from fastsim.sweep.params import Params, check_keys
 
 if TYPE_CHECKING:
+    from fastsim.cluster.capacity import Capacity
     from fastsim.cluster.simulate import Result
     from fastsim.workloads import Workload
 
@@ -185,28 +186,83 @@ def serve(params: Params, workload: Workload, seed: int, replicate: int, *, reco
 
 
 def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[str, Any]:
-    """Serve the workload and report the run's figures."""
-    result = serve(params, workload, seed, replicate)
-    known = {**result.summary, "warmup_s": params["warmup_s"], "samples": result.summary["requests"]}
-    if not known["stable"]:  # a summary then withholds them; here a point's replications decide together
-        known |= tails(result)
+    """Serve the workload and report the run's figures, P99s too: a table withholds those of overload."""
+    from fastsim.stats import is_below_capacity
+
+    known = serve(params, workload, seed, replicate).figures
+    capacity = capacity_of(params, seed)
+    load = None if workload.offered_rps is None else workload.offered_rps / capacity.rps
+    known = {
+        **known,
+        "warmup_s": params["warmup_s"],
+        "samples": known["requests"],
+        "capacity_rps": capacity.rps,
+        "offered_load": load,
+        "stable": is_below_capacity(load, refuses=capacity.refuses),
+    }
     return {name: known[name] for name in METRICS}
 
 
-def tails(result: Result) -> dict[str, float | None]:
-    """P99s of a run, overloaded or not."""
-    from fastsim.stats import quantile
+def capacity_of(params: Params, seed: int) -> Capacity:
+    """The capacity of a cell, measured once for all that differ in rate, length and replicate only."""
+    from fastsim.cluster.routers import get
+    from fastsim.sweep.experiments import capacities
 
-    columns = result.columns
-    kept = columns["arrival_s"] >= result.warmup_s
-    arrival, first = columns["arrival_s"][kept], columns["first_token_s"][kept]
-    done, later = columns["done_s"][kept], columns["output_tok"][kept] - 1
-    values = {
-        "ttft_p99_s": first - arrival,
-        "tpot_p99_s": (done - first)[later > 0] / later[later > 0],
-        "latency_p99_s": done - arrival,
+    given = _without_rate(params)
+    key = (P.text(given), seed, get(params["router"]))
+    return capacities.ONCE.get(key, lambda: _measured(given, seed))
+
+
+def _measured(params: Params, seed: int) -> Capacity:
+    from fastsim.cluster.capacity import capacity
+    from fastsim.cluster.config import Cluster
+    from fastsim.sweep.experiments import capacities
+
+    known = {name: params[name] for name in KNOWLEDGE}
+    cluster, router = Cluster(**params["cluster"]), params["router"]
+    replicates = capacities.REPLICATES if "name" in params["workload"] else 1
+    return capacities.together(
+        [
+            capacity(
+                prepare(params, seed, replicate),
+                cluster,
+                router,
+                params["router_params"],
+                **known,
+                seed=seed,
+                replicate=replicate,
+                precision=capacities.PRECISION if replicates > 1 else capacities.PRECISION / 2,
+            )
+            for replicate in range(replicates)
+        ]
+    )
+
+
+def _without_rate(params: Params) -> Params:
+    """What decides a capacity: all but the rate, the length, outages and what is left out of a summary."""
+    workload = dict(params["workload"])
+    if "trace" in workload:
+        if workload["rate_mode"] == "compress":
+            workload["rate_scale"] = 1.0
+        workload["repeat"] = 1
+    else:
+        for name in ("duration_s", *_when(workload["name"])):
+            workload.pop(name, None)
+        workload |= {"rate_rps": 1.0, "requests": 2}
+    outages = {"restarts": None, "joins_s": None}
+    return {
+        **{name: params[name] for name in ("router", "router_params", *KNOWLEDGE)},
+        "workload": workload,
+        "cluster": {**params["cluster"], **{k: v for k, v in outages.items() if k in params["cluster"]}},
     }
-    return {name: quantile(each, 0.99) if len(each) else None for name, each in values.items()}
+
+
+def _when(name: str) -> tuple[str, ...]:
+    """Parameters of a workload that decide nothing but when requests come, at whatever rate."""
+    from fastsim.workloads import GENERATORS
+
+    times = ("arrivals", "arrival_cv", "arrival_trace", "arrival_trace_digest")
+    return times if GENERATORS[name].stretches else ()
 
 
 def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
@@ -242,12 +298,14 @@ METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
     "samples": Metric("requests used", type=int),
     "stable": Metric("stable", type=bool),
+    "offered_load": Metric("offered load"),
+    "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     **_latencies(),
     "hit_rate": Metric("hit rate"),
     "copies": Metric("copies"),
     "load_imbalance": Metric("imbalance"),
-    "utilisation": Metric("utilisation"),
+    "utilisation": Metric("busy share"),
     "throughput_rps": Metric("throughput", "1/s"),
     "rejected": Metric("share refused"),
     "preemptions": Metric("preemptions", type=int),

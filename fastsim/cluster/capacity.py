@@ -1,0 +1,308 @@
+"""The highest rate that a cluster and its router can finish, from a run in which all work waits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from fastsim.cluster import _saturated as gates
+from fastsim.cluster import _state as st
+from fastsim.cluster.config import Cluster
+from fastsim.cluster.routers.view import deaf, pack_views
+from fastsim.cluster.simulate import begun, repaired
+from fastsim.workloads import Workload
+from fastsim.workloads.transforms import repeat
+
+WAITING = (16, 64)  # requests a replica that wait: as many as decide for a while, and as many as balance
+BATCHES = 16  # into which what is measured is cut
+REQUESTS, REQUESTS_A_REPLICA = 56.0, 1.75  # measured at either length of the queues, over the precision
+MORE = 4  # times as many if the precision is not reached
+SAME_RATE = 0.01  # two rates in a row that are this close are one
+SAME = 0.001  # of equal replicas, this share is taken to differ
+ROUNDS = 4  # at most, where a workload's order depends on its rate
+BACKLOG = 2_000  # requests a router may be offered at once to see whether it refuses any
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a cluster and its router can do with a workload.
+
+    Attributes
+    ----------
+    rps : float
+        Requests per second that can be finished for ever.
+    error_rps : float
+        Its standard error, from batch means.
+    refuses : bool
+        Whether the router refuses requests rather than let the backlog grow without end.
+    requests : int
+        On which the rate was measured, at either length of the queues.
+    """
+
+    rps: float
+    error_rps: float
+    refuses: bool
+    requests: int
+
+
+def capacity(
+    workload: Workload,
+    cluster: Cluster,
+    router: str = "round_robin",
+    router_params: Mapping[str, Any] | None = None,
+    *,
+    view: str = "native",
+    routers: int = 1,
+    caches: str = "native",
+    counted_from: str = "sent",
+    seed: int = 0,
+    replicate: int = 0,
+    precision: float = 0.007,
+) -> Capacity:
+    """Measure the highest rate at which a cluster behind a router can finish a workload.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is asked. Its arrival times and its length do not count: one made by `make` is made longer, any
+        other is repeated, and repetitions share no tokens with each other.
+    cluster, router, router_params, view, routers, caches, counted_from, seed, replicate
+        As in `fastsim.simulate`. Restarts are left out, and replicas that join late are there from the start:
+        the capacity is that of the whole cluster.
+    precision : float
+        Relative standard error aimed at; the run is as long as it usually takes, and four times as long where
+        that is not enough.
+
+    Returns
+    -------
+    Capacity
+
+    Raises
+    ------
+    InputError
+        As `fastsim.simulate`.
+
+    Notes
+    -----
+    All work waits, and a request comes as soon as fewer than a number of others wait: first than one, then
+    than two and so on, so that a router which sends all to the first replica with a prefix does so here, too.
+    The rate is measured with 16 and with 64 requests a replica waiting, after the caches are warm and before
+    the queues empty. The larger rate counts: routers that follow caches lose hits where queues are long, as
+    what they decide on is gone when it is needed, and others need long queues to keep all replicas busy.
+
+    Per replica, u = (share of the requests sent to it) x (busy time a request it finished) is the time it
+    needs for one request of the cluster. The capacity is 1 / max(u): the replica that gets the most for its
+    speed is the bottleneck, as in an open system, even while its queue still grows. An F test over the
+    batches asks whether replicas differ at all; if not, the mean of u counts, else u is shrunk towards the
+    mean as far as it is noise (James and Stein), for the maximum of noisy values is too high.
+
+    Requests that a router refuses are offered again until it takes them, so that the capacity is that for all
+    requests, not for those it prefers. Then, with everything that is left offered at once, it is seen whether
+    it refuses any.
+
+    Where another rate changes the order of the requests (sessions with think times of their own), the order
+    is that at the capacity, found by repetition.
+    """
+    options: dict[str, Any] = {
+        "view": view,
+        "routers": routers,
+        "caches": caches,
+        "counted_from": counted_from,
+        "seed": seed,
+        "replicate": replicate,
+    }
+    whole = replace(cluster, restarts=None, joins_s=None)
+
+    usual = (REQUESTS + REQUESTS_A_REPLICA * whole.replicas) / precision
+
+    def measured(more: Callable[[int], Workload], times: int) -> Capacity:
+        plan = _plan(workload, whole.replicas, math.ceil(times * usual))
+        return _measure(Saturated(more(plan[-1][1] + BACKLOG), whole, router, router_params, options), plan)
+
+    origin = workload.origin
+    if origin is None or origin.stretches:
+        more = _longer(workload)
+        found = measured(more, 1)
+    else:
+        rate_rps, found = float(whole.replicas), None
+        for _ in range(ROUNDS):
+            more = _longer(workload, rate_rps)
+            found = measured(more, 1)
+            if abs(found.rps - rate_rps) <= SAME_RATE * rate_rps:
+                break
+            rate_rps = found.rps
+        assert found is not None
+    if found.error_rps > precision * found.rps:
+        found = measured(more, MORE)
+    return found
+
+
+def _longer(workload: Workload, rate_rps: float = 1.0) -> Callable[[int], Workload]:
+    """What gives as many requests like the workload's as are wanted."""
+    origin = workload.origin
+    if origin is not None:
+        return lambda requests: origin.make(requests, rate_rps)
+    n = len(workload)
+    spread = workload if workload.summary.span_s > 0.0 else replace(workload, arrival_s=np.arange(n) * 1e-3)
+    return lambda requests: repeat(spread, -(-requests // n)) if n > 1 else _copies(spread, requests)
+
+
+def _copies(workload: Workload, requests: int) -> Workload:
+    """A single request, again and again; only its length is repeated, so nothing is shared."""
+    index = np.zeros(requests, dtype=np.int64)
+    alone = replace(
+        workload,
+        symbol_ptr=np.zeros(2, np.int64),
+        symbols=np.empty(0, np.int64),
+        symbol_tok=np.empty(0, np.int64),
+        shared_symbols=np.zeros(1, np.int64),
+        answer=np.full(1, -1),
+    )
+    return alone.arranged(index, np.arange(requests) * 1e-3)
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+Plan = Sequence[tuple[int, int, bool]]  # requests that may wait, first request that does not come, measured
+
+
+def _plan(workload: Workload, replicas: int, wanted: int) -> Plan:
+    """Stretches of a run in which so many requests are measured; of a trace, whole repetitions."""
+    settling = wanted // 2
+    if workload.origin is None:
+        wanted = -(-wanted // len(workload)) * len(workload)
+    plan: list[tuple[int, int, bool]] = []
+    come, waiting = 0, 1
+    for level in WAITING:
+        while waiting < level * replicas:
+            come += 4 * waiting
+            plan.append((waiting, come, False))
+            waiting *= 2
+        waiting = level * replicas
+        come += settling
+        plan.append((waiting, come, False))
+        plan += [(waiting, come + wanted * (k + 1) // BATCHES, True) for k in range(BATCHES)]
+        come += wanted
+        settling //= 2
+    return plan
+
+
+class Saturated:
+    """A run whose requests come when there is room for them.
+
+    Parameters
+    ----------
+    workload : Workload
+        Its arrival times do not count.
+    cluster : Cluster
+        Without outages.
+    router, router_params, options
+        As `fastsim.simulate` has them.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        router: str,
+        router_params: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.policy, self.state, self.views = begun(workload, cluster, router, router_params, **options)
+        self.state.pool[[st.COMING, st.UNTIL_PS]] = 0
+        self.state.req[:, st.REPLICA] = gates.NOT_SENT
+        self.follows = workload.follows if workload.is_closed else np.empty(0, np.int64)
+        self.later = np.empty_like(self.follows)
+        self.gate = np.zeros(gates.N_GATE, np.int64)
+        self.gate[gates.LAST] = st.NONE
+
+    def let_come(self, waiting: int, stop: int) -> None:
+        """Run until that many requests have come, whenever fewer than `waiting` of them wait."""
+        self.gate[[gates.WAITING, gates.STOP]] = waiting, stop
+        heard = self.policy.heard or deaf
+        while True:
+            fault = int(
+                gates.run_saturated(
+                    self.state,
+                    pack_views(self.views),
+                    self.policy.policy,
+                    heard,
+                    self.follows,
+                    self.later,
+                    self.gate,
+                )
+            )
+            if fault == st.NO_FAULT:
+                return
+            self.state, self.views = repaired(fault, self.state, self.views, self.policy)
+
+    def finish(self) -> None:
+        """Let all who came be served."""
+        self.let_come(0, int(self.gate[gates.STOP]))
+
+    @property
+    def refusals(self) -> int:
+        """How often a router has refused a request."""
+        return int(self.gate[gates.REFUSALS])
+
+    def seen(self) -> np.ndarray:
+        """Time, and of each replica the requests sent, the requests finished and the busy time."""
+        sent = self.state.req[:, st.REPLICA]
+        rep = self.state.rep
+        now_s = np.full(len(rep), self.state.pool[st.UNTIL_PS] * 1e-12)
+        counts = np.bincount(sent[sent >= 0], minlength=len(rep))
+        return np.stack((now_s, counts, rep[:, st.FINISHED], rep[:, st.BUSY_PS] * 1e-12))
+
+    def refuses(self) -> bool:
+        """Whether the router refuses any, were all the rest to come at once."""
+        if self.refusals == 0:
+            self.let_come(st.NEVER, len(self.state.req))
+        return self.refusals > 0
+
+
+def _measure(run: Saturated, plan: Plan) -> Capacity:
+    found: dict[int, list[np.ndarray]] = {}
+    for waiting, stop, measured in plan:
+        if measured and waiting not in found:
+            found[waiting] = [run.seen()]
+        run.let_come(waiting, stop)
+        if measured:
+            found[waiting].append(run.seen())
+    rates = [_rate(np.diff(seen, axis=0)) for seen in found.values()]
+    rps, error_rps = max(rates)
+    requests = plan[-1][1] - plan[-BATCHES - 1][1]
+    return Capacity(rps, error_rps, run.refuses(), requests)
+
+
+# --- the estimate -------------------------------------------------------------------------------------------
+
+
+def _rate(batches: np.ndarray) -> tuple[float, float]:
+    """Capacity and its standard error, from float64[batches, 4, replicas] as `Saturated.seen` has it."""
+    _, sent, finished, busy_s = batches.sum(axis=0)
+    count, replicas = len(batches), len(sent)
+    share, each_s = sent / sent.sum(), busy_s / np.maximum(finished, 1)
+    need_s = share * each_s
+    # The deviations of its parts give those of each replica's need, to first order.
+    ours = np.maximum(finished, 1) / count
+    parts = (
+        (batches[:, 1] / (sent.sum() / count)) * each_s
+        + share * batches[:, 3] / ours
+        - need_s * batches[:, 2] / ours
+    )
+    noise = parts.var(axis=0, ddof=1).mean() / count
+    mean_s = need_s.mean()
+    longest_s = mean_s
+    if replicas > 1:
+        spread = need_s.var(ddof=1)
+        freedom = replicas - 1
+        if spread > noise * stats.f.isf(SAME, freedom, freedom * (count - 1)):
+            longest_s = mean_s + (1.0 - noise / spread) * (need_s.max() - mean_s)
+    rates = batches[:, 1].sum(axis=1) / batches[:, 0].mean(axis=1)
+    error = rates.std(ddof=1) / rates.mean() / math.sqrt(count)
+    return float(1.0 / longest_s), float(error / longest_s)
