@@ -187,7 +187,7 @@ def test_a_threshold_that_accepts_everything_is_one_cluster():
     np.testing.assert_array_equal(result.trace.hit_tok[:, 0], one.columns["hit_tok"])
     assert list(result.clusters) == ["weak"]
     for name in ("latency_p99_s", "latency_mean_s", "hit_rate"):
-        assert result.summary[name] == one.summary[name]
+        assert result.figures[name] == one.figures[name]
 
 
 # --- conservation and causality -----------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_every_question_is_answered_once_and_no_call_is_early(name):
             assert (trace.ready_s[:, stage] >= waited).all()
     assert (columns["done_s"] == trace.done_s[:, list(plan.last)].max(axis=1)).all()
     assert result.calls.height == made.sum()
-    assert result.questions["score"].mean() == result.summary["accuracy"]
+    assert result.questions["score"].mean() == result.figures["accuracy"]
 
 
 @small
@@ -240,7 +240,7 @@ def test_what_a_cascade_answers_costs_and_calls_is_what_it_routes():
     np.testing.assert_array_equal(result.columns["answer"], routed.answer)
     np.testing.assert_array_equal(result.columns["score"], routed.score)
     np.testing.assert_allclose(result.columns["cost"], routed.cost, rtol=1e-15)
-    assert result.summary["escalated"] == (routed.stages > 1).mean()
+    assert result.figures["escalated"] == (routed.stages > 1).mean()
 
 
 @small
@@ -305,7 +305,7 @@ def test_shed_exactly_while_the_strong_cluster_is_busy():
             admitted.append(question)
     shed = trace.refused[:, 1]
     assert 10 < shed.sum() < len(escalating) - 10
-    assert result.summary["shed"] == shed.mean()
+    assert result.figures["shed"] == shed.mean()
     assert (result.columns["answer"][shed] == 0).all()
     np.testing.assert_array_equal(result.columns["score"][shed], table.scores[shed, 0])
     np.testing.assert_array_equal(result.columns["done_s"][shed], trace.done_s[shed, 0] + 0.05)
@@ -320,7 +320,7 @@ def test_without_load_the_threshold_is_as_it_was():
     free = fleet.simulate(plan, rare, served_of(2))
     reacting = fleet.simulate(plan, rare, served_of(2, per_load=5.0, most_load=0.0))
     np.testing.assert_array_equal(free.columns["done_s"], reacting.columns["done_s"])
-    assert reacting.summary["shed"] == 0.0
+    assert reacting.figures["shed"] == 0.0
 
 
 @small
@@ -340,6 +340,38 @@ def test_an_overloaded_strong_cluster_makes_the_point_unstable_and_load_can_save
     assert saved["stable"]
     assert saved["latency_p99_s"] < overloaded["latency_mean_s"]
     assert saved["accuracy"] < overloaded["accuracy"]
+
+
+@pytest.mark.parametrize(("weak", "strong", "questions_rps"), [(2, 1, 20.0), (8, 1, 40.0)])
+def test_the_capacity_is_that_of_the_most_loaded_cluster(weak, strong, questions_rps):
+    """Steps of 0.1 s with a prompt each: 10 calls a second and replica; every fourth question escalates."""
+    n = 400
+    served = {
+        name: Cluster(
+            replicas, step_time=StepTime.fixed(0.1, 0.1), kv_tok=1 << 14, max_batch_tok=64, max_seqs=8
+        )
+        for name, replicas in (("weak", weak), ("strong", strong))
+    }
+    plan = fleet.Plan(
+        models=("weak", "strong"),
+        calls=np.column_stack((np.zeros(n, np.int64), np.where(np.arange(n) % 4 == 0, 1, NO_CALL))),
+        inputs=((), (0,)),
+        prompt_tok=np.full((n, 2), 64),
+        output_tok=np.ones((n, 2), np.int64),
+        shared_tok=np.zeros((n, 2), np.int64),
+        question=np.arange(n),
+        context=np.arange(n),
+        price=np.zeros((n, 2)),
+        score=np.ones((n, 2)),
+        after_s=np.zeros(2),
+    )
+    for rate_rps in (0.5 * questions_rps, 1.5 * questions_rps):
+        summary = fleet.simulate(plan, np.arange(n) / rate_rps, served).summary
+        assert summary["capacity_rps"] == pytest.approx(questions_rps, rel=0.01)
+        assert summary["stable"] == (summary["offered_load"] < 1.0) == (rate_rps < questions_rps)
+        loads = {name: one["offered_load"] for name, one in summary["clusters"].items()}
+        expected = {"weak": rate_rps / 10 / weak, "strong": rate_rps / 4 / 10 / strong}
+        assert loads == pytest.approx(expected, rel=0.01)
 
 
 # --- money, seeds, mistakes ---------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from fastsim.cluster.simulate import Result as ClusterResult
 from fastsim.cluster.simulate import simulate as serve_cluster
 from fastsim.cluster.stepwise import Stepwise
 from fastsim.errors import InputError, nearest
+from fastsim.fleet.capacity import Demand, demands
 from fastsim.fleet.plan import Plan
 from fastsim.fleet.play import play
-from fastsim.fleet.summary import summarise
+from fastsim.fleet.summary import figures, summarise
 from fastsim.fleet.trace import Trace
 from fastsim.selection.tables import Floats, Ints
 from fastsim.workloads import Workload
@@ -106,6 +107,9 @@ class Result:
     served : dict of str to Served
     warmup_s : float
         Questions that arrive before this instant are left out of the summary.
+    measure : callable
+        () -> what a question asks of each cluster: asked when that is first wanted, for it takes runs of its
+        own.
     """
 
     plan: Plan
@@ -114,6 +118,7 @@ class Result:
     clusters: dict[str, ClusterResult]
     served: dict[str, Served]
     warmup_s: float
+    measure: Callable[[], dict[str, Demand]]
 
     def __repr__(self) -> str:
         """Short: a notebook prints it, and the columns are as long as the run."""
@@ -149,6 +154,23 @@ class Result:
                 "refused": self.trace.refused[at],
             }
         )
+
+    @cached_property
+    def demands(self) -> dict[str, Demand]:
+        """What a question asks of each cluster that is called, measured when it is first asked for."""
+        return self.measure()
+
+    @property
+    def offered_rps(self) -> float | None:
+        """Questions per second; None where all come at one time."""
+        arrival = self.columns["arrival_s"]
+        span_s = float(arrival[-1] - arrival[0])
+        return (len(arrival) - 1) / span_s if span_s > 0.0 else None
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """As `summary`, but for the clusters and the verdict: P99s whether overloaded or not."""
+        return figures(self)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -207,7 +229,8 @@ def simulate(
 
     trace, results = play(plan, arrival, _Clusters(plan, fleet, seed, replicate))
     clusters = {plan.models[model]: results[model] for model in sorted(results)}
-    return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, warmup_s)
+    measure = partial(demands, plan, fleet, seed=seed, replicate=replicate)
+    return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, warmup_s, measure)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster.summary import QUANTILES
+from fastsim.fleet.capacity import most_loaded_s
 from fastsim.stats.intervals import quantile
-from fastsim.stats.stability import point_is_stable
 
 if TYPE_CHECKING:
     from fastsim.fleet.simulate import Result
@@ -25,16 +25,28 @@ def summarise(result: Result) -> dict[str, Any]:
         ``latency_mean_s``, ``_p50_s``, ``_p90_s``, ``_p99_s`` (question to answer), ``calls`` (made a
         question), ``escalated`` (share of questions with more than one call), ``shed`` (share with a refused
         call after the first), ``unanswered`` (share, in no other figure but the costs), ``hit_rate``,
-        ``utilisation`` (busy time of all replicas over their number and the makespan) and
-        ``utilisation_max`` (of the busiest cluster), ``backlog_score`` (of the worst cluster), ``stable``,
-        ``questions``, and ``clusters``: for each model its ``calls`` a question, ``utilisation``,
-        ``hit_rate``, ``load_imbalance``, ``latency_mean_s`` and ``latency_p99_s`` of its calls, ``refused``,
-        ``backlog_score`` and ``stable``. One overloaded cluster makes the run unstable, which has no P99.
+        ``utilisation`` (share of all replicas' time in which a step runs) and ``utilisation_max`` (of the
+        busiest cluster), ``backlog_score`` (of the worst cluster), ``questions``, ``capacity_rps`` (questions
+        per second that the most loaded cluster can take), ``offered_load`` (the rate of questions over it),
+        ``stable`` (whether every cluster keeps up), and ``clusters``: for each model its ``calls`` a
+        question, ``utilisation``, ``hit_rate``, ``load_imbalance``, ``latency_mean_s`` and ``latency_p99_s``
+        of its calls, ``refused``, ``backlog_score``, ``offered_load`` and ``stable``. One overloaded cluster
+        makes the run unstable, which has no P99. Where load decides on escalations, no more than what it
+        cannot refuse has to be kept up with. What clusters can take is measured by a run of each
+        (`fleet.capacity`).
     """
-    known = figures(result)
-    if not known["stable"]:
+    rate_rps = result.offered_rps
+    known = dict(result.figures)
+    stable = all(demand.keeps_up(rate_rps) for demand in result.demands.values())
+    most_s = most_loaded_s(result.demands)
+    if not stable:
         known["latency_p99_s"] = None
-    return known | {"clusters": {model: _of_cluster(result, model) for model in result.clusters}}
+    return known | {
+        "capacity_rps": 1.0 / most_s,
+        "offered_load": None if rate_rps is None else rate_rps * most_s,
+        "stable": stable,
+        "clusters": {model: _of_cluster(result, model) for model in result.clusters},
+    }
 
 
 def figures(result: Result) -> dict[str, Any]:
@@ -45,7 +57,7 @@ def figures(result: Result) -> dict[str, Any]:
     latency = (columns["done_s"] - columns["arrival_s"])[answered]
     share = _Mean(kept)
     utilisation = [_utilisation(result, model) for model in result.clusters]
-    scores = [run.summary["backlog_score"] for run in result.clusters.values()]
+    scores = [run.figures["backlog_score"] for run in result.clusters.values()]
     call_cost, gpu_cost = share(columns["cost"]), _gpu_cost(result)
     hits = result.trace.hit_tok[kept].sum()
     prompts = (result.plan.prompt_tok * result.trace.made)[kept].sum()
@@ -67,7 +79,6 @@ def figures(result: Result) -> dict[str, Any]:
         "utilisation": _all_busy(result),
         "utilisation_max": max(utilisation),
         "backlog_score": max(scores),
-        "stable": all(point_is_stable([score]) for score in scores),
         "questions": int(kept.sum()),
     }
 
@@ -115,12 +126,16 @@ def _gpu_cost(result: Result) -> float:
 
 
 def _of_cluster(result: Result, model: str) -> dict[str, Any]:
-    run = result.clusters[model].summary
-    taken = ("hit_rate", "load_imbalance", "latency_mean_s", "latency_p99_s", "backlog_score", "stable")
+    run = result.clusters[model].figures
+    taken = ("hit_rate", "load_imbalance", "latency_mean_s", "latency_p99_s", "backlog_score")
+    demand, rate_rps = result.demands[model], result.offered_rps
+    stable = demand.keeps_up(rate_rps)
     made = (result.plan.calls == result.plan.models.index(model)) & result.trace.made
     return {
         "calls": float(made.sum() / result.plan.size),
         "utilisation": _utilisation(result, model),
-        **{name: run[name] for name in taken},
+        **{name: run[name] if stable or name != "latency_p99_s" else None for name in taken},
+        "offered_load": demand.offered_load(rate_rps),
+        "stable": stable,
         "refused": run["rejected"],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,12 @@ def together(found: Sequence[Capacity]) -> Capacity:
 class Once:
     """What takes long, kept by key for as long as the process lives; threads wait for the first to ask."""
 
-    kept: dict[Hashable, Capacity] = field(default_factory=dict)
+    kept: dict[Hashable, Any] = field(default_factory=dict)
     locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, key: Hashable, measure: Callable[[], Capacity]) -> Capacity:
-        """The capacity of that key, measured if it is not here."""
+    def get(self, key: Hashable, measure: Callable[[], Any]) -> Any:
+        """What was measured under that key, or is now."""
         with self.lock:
             own = self.locks.setdefault(key, threading.Lock())
         with own:

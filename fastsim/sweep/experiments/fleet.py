@@ -12,17 +12,20 @@ import msgspec
 from msgspec import Meta
 
 from fastsim.errors import InputError, nearest
+from fastsim.sweep import params as P
 from fastsim.sweep.experiments.cluster import KNOWLEDGE, cluster_params, digest_of, router_and_knowledge
 from fastsim.sweep.experiments.experiment import Experiment, Metric
 from fastsim.sweep.params import Params, check_keys
 
 if TYPE_CHECKING:
     from fastsim.fleet import Plan, Served
+    from fastsim.fleet.capacity import Demand
     from fastsim.selection.tables import Outcomes, Split
 
 MOST_MODELS = 6
 CLUSTERS = tuple(f"cluster_{k}" for k in range(1, MOST_MODELS + 1))
 WAYS = ("cascade", "model_router", "system")
+COMMON = ("router", "router_params", "cluster")  # what clusters have unless it is their own
 TOP = ("models", "questions", "traffic", *WAYS, "router", "router_params", "cluster", *CLUSTERS, "warmup_s")
 Share = Annotated[float, Meta(gt=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -294,21 +297,27 @@ def prepare(params: Params, seed: int, replicate: int) -> Stream:
     import numpy as np
 
     from fastsim.rng import generator
-    from fastsim.selection.tables import split
     from fastsim.workloads.traffic import Traffic, arrivals
 
-    questions = params["questions"]
-    if "table" in questions:
-        table = _table(msgspec.json.encode(questions).decode(), tuple(models_of(params)))
-    else:
-        table = _made(params, seed, replicate)
-    parts = split(table, test_share=questions.get("test_share", 0.5), seed=0)
+    parts = _parts(params, seed, replicate)
     traffic = msgspec.convert(params["traffic"], Traffic)
     arrival_s = arrivals(traffic, lambda name: generator(seed, replicate, name))
     rng, size = generator(seed, replicate, "asked"), parts.test.size
     turns = -(-len(arrival_s) // size)
     rows = np.concatenate([rng.permutation(size) for _ in range(turns)])[: len(arrival_s)]
     return Stream(parts, arrival_s, rows)
+
+
+def _parts(params: Params, seed: int, replicate: int) -> Split:
+    """Questions to learn from, and those that may be asked."""
+    from fastsim.selection.tables import split
+
+    questions = params["questions"]
+    if "table" in questions:
+        table = _table(msgspec.json.encode(questions).decode(), tuple(models_of(params)))
+    else:
+        table = _made(params, seed, replicate)
+    return split(table, test_share=questions.get("test_share", 0.5), seed=0)
 
 
 def _made(params: Params, seed: int, replicate: int) -> Outcomes:
@@ -391,7 +400,7 @@ _PLANS: dict[str, Callable[[Params, Any, int, int], Any]] = {
 def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str, Any]:
     """Serve the questions and report the run's figures; P99s of overloaded runs too, as for clusters."""
     from fastsim import fleet
-    from fastsim.fleet.summary import figures
+    from fastsim.fleet.capacity import most_loaded_s
 
     served = {model: served_of(params, k) for k, model in enumerate(models_of(params))}
     result = fleet.simulate(
@@ -402,11 +411,45 @@ def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str
         replicate=replicate,
         warmup_s=params["warmup_s"],
     )
-    known = figures(result)
+    known = dict(result.figures)
     for name in ("cost", "call_cost", "gpu_cost"):
         known[name] = None if known[name] is None else 1000.0 * known[name]
     known |= {"warmup_s": params["warmup_s"], "samples": known["questions"]}
+    found, rate_rps = demands_of(params, seed), params["traffic"]["rate_rps"]
+    known |= {
+        "stable": all(demand.keeps_up(rate_rps) for demand in found.values()),
+        "offered_load": rate_rps * most_loaded_s(found),
+        "capacity_rps": 1.0 / most_loaded_s(found),
+    }
     return {name: known[name] for name in METRICS}
+
+
+def demands_of(params: Params, seed: int) -> dict[str, Demand]:
+    """What a question asks of each cluster, measured once for all cells that differ in traffic only."""
+    from fastsim.cluster.routers import get
+    from fastsim.sweep.experiments.capacities import ONCE
+
+    given = {name: value for name, value in params.items() if name not in ("traffic", "warmup_s", *COMMON)}
+    routers = tuple(get(given[name]["router"]) for name in CLUSTERS if name in given)
+    return ONCE.get((P.text(given), seed, routers), lambda: _measured(params, seed))
+
+
+def _measured(params: Params, seed: int) -> dict[str, Demand]:
+    """Over all questions that may be asked; tables hold the same ones in every replicate."""
+    from fastsim.fleet.capacity import Demand, demands
+    from fastsim.sweep.experiments import capacities
+
+    replicates = 1 if "table" in params["questions"] else capacities.REPLICATES
+    precision = capacities.PRECISION if replicates > 1 else capacities.PRECISION / 2
+    served = {model: served_of(params, k) for k, model in enumerate(models_of(params))}
+    (way,) = (way for way in WAYS if way in params)
+    found: list[dict[str, Demand]] = []
+    for replicate in range(replicates):
+        plan = _PLANS[way](params, _parts(params, seed, replicate), seed, replicate)
+        found.append(demands(plan, served, seed=seed, replicate=replicate, precision=precision))
+    nothing = Demand(0.0, 0.0)
+    models = {model: None for one in found for model in one}
+    return {model: Demand.mean([one.get(model, nothing) for one in found]) for model in models}
 
 
 def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
@@ -431,6 +474,8 @@ METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
     "samples": Metric("questions used", type=int),
     "stable": Metric("stable", type=bool),
+    "offered_load": Metric("offered load"),
+    "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     "accuracy": Metric("accuracy"),
     "cost": Metric("cost", MONEY),
@@ -445,8 +490,8 @@ METRICS = {
     "shed": Metric("share shed"),
     "unanswered": Metric("share unanswered"),
     "hit_rate": Metric("hit rate"),
-    "utilisation": Metric("utilisation"),
-    "utilisation_max": Metric("highest utilisation"),
+    "utilisation": Metric("busy share"),
+    "utilisation_max": Metric("highest busy share"),
 }
 
 FLEET = Experiment(
