@@ -87,6 +87,11 @@ def show(
     /,
     *,
     by: tuple[str, ...] = (),
+    where: Annotated[
+        tuple[str, ...],
+        Parameter(help="Only cells with that value: axis=value, or axis=[a, b]. May be repeated."),
+    ] = (),
+    average: tuple[str, ...] = (),
     metric: tuple[str, ...] = (),
     as_json: Json = False,
 ) -> None:
@@ -97,19 +102,27 @@ def show(
     folder
         Results folder; the sweep may still be running.
     by
-        Axis to keep; the others are averaged over, seed by seed. May be repeated.
+        Axis to keep, by default all. May be repeated.
+    where
+        Only cells with that value.
+    average
+        Axis that is not kept and may be averaged over, seed by seed. May be repeated.
     metric
         Metric to print instead of those the sweep names. May be repeated.
     as_json
         Print JSON.
     """
+    from fastsim.sweep.spec import setting
+
+    wanted: dict[str, Any] = {"by": by, "metrics": metric, "average": average}
+    wanted["where"] = dict(map(setting, where))
     if not as_json:
-        _show(folder, by, metric)
+        _show(folder, **wanted)
         return
     from fastsim.report import data
     from fastsim.sweep import read, summarise
 
-    print_json(data.rows(summarise(read(folder), by, metric)))
+    print_json(data.rows(summarise(read(folder), **wanted)))
 
 
 @app.command
@@ -331,7 +344,7 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _show(folder: Path, by: tuple[str, ...] = (), metrics: tuple[str, ...] = ()) -> Any:
+def _show(folder: Path, **wanted: Any) -> Any:
     from fastsim.report import text
     from fastsim.sweep import read, summarise
     from fastsim.sweep.experiments import experiment
@@ -341,7 +354,7 @@ def _show(folder: Path, by: tuple[str, ...] = (), metrics: tuple[str, ...] = ())
         _note(f"part {path.name} cannot be used: {why}; run the sweep again to mend it")
     what = experiment(results.sweep.experiment)
     print(text.heading(results.sweep))
-    for table in summarise(results, by, metrics):
+    for table in summarise(results, **wanted):
         print(f"\n{text.summary(table, what)}\n")
     return results
 

@@ -11,7 +11,7 @@ import pytest
 from fastsim.errors import InputError
 from fastsim.report import data, draw, figures, text
 from fastsim.stats import Interval
-from fastsim.sweep import parse, read, run, summarise
+from fastsim.sweep import choice, parse, read, run, summarise
 from tests.fake_experiment import FAKE
 
 DOCUMENT = {
@@ -140,7 +140,7 @@ def test_figure_has_a_line_a_policy_a_band_each_and_crosses_for_overload(results
     (wanted,) = figures.check(results.sweep)
     (table,) = summarise(results, metrics=["latency_p99_s"])
     drawn = figures.curves(table, FAKE, wanted)
-    strip, main = drawn.axes
+    main, strip = drawn.axes
     assert [line.get_label() for line in main.lines] == ["alpha", "beta"]
     assert [np.asarray(line.get_xdata()).tolist() for line in main.lines] == [[0.5, 1.0]] * 2
     assert len(main.collections) == 2
@@ -152,14 +152,91 @@ def test_figure_has_a_line_a_policy_a_band_each_and_crosses_for_overload(results
 def test_axis_is_logarithmic_where_values_spread():
     def scale(high: float) -> str:
         lines = {"a": [draw.At(1.0, interval(1.0, 0.1), True), draw.At(2.0, interval(high, 0.1), True)]}
-        return draw.curves(lines, x_label="x", y_label="y", title="").axes[-1].get_yscale()
+        return draw.curves({"": lines}, x_label="x", y_label="y", title="").axes[0].get_yscale()
 
     assert (scale(3.0), scale(30.0)) == ("linear", "log")
+
+
+def test_no_two_lines_look_alike_with_colours_or_without():
+    looks = [draw.style(place) for place in range(draw.MOST_LINES)]
+    assert len(looks) >= 48  # all policies
+    assert len({(look["color"], look["marker"]) for look in looks}) == len(looks)
+    assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)
+    with pytest.raises(ValueError, match="would look like another"):
+        draw.style(draw.MOST_LINES)
+
+
+def test_every_axis_on_which_cells_differ_is_drawn(tmp_path):
+    """Router x size x rate against size: the overload of one rate is not that of all."""
+    document = {
+        **DOCUMENT,
+        "grid": {**DOCUMENT["grid"], "size": [10, 20]},
+        "figure": [
+            {"figure": "curves", "x": "size", "y": "latency_p99_s"},
+            {
+                "figure": "curves",
+                "x": "size",
+                "y": "latency_p99_s",
+                "where": {"rate_rps": 0.5},
+                "file": "one",
+            },
+            {"figure": "curves", "x": "rate_rps", "y": "latency_mean_s", "lines": "size", "file": "sizes"},
+            {"figure": "curves", "x": "size", "y": "latency_mean_s", "average": ["rate_rps"], "file": "mean"},
+        ],
+    }
+    run(parse(document), tmp_path)
+    results = read(tmp_path)
+    drawn = [_drawn(results, wanted) for wanted in figures.check(results.sweep)]
+    by_rate, one, sizes, mean = (
+        [axes for axes in figure.axes if axes.get_legend_handles_labels()[1]] for figure in drawn
+    )
+    assert _titles(drawn[0]) == [f"rate {rate} requests/s" for rate in (0.5, 1.0, 3.0)]
+    assert [[len(np.asarray(line.get_xdata())) for line in axes.lines] for axes in by_rate] == [
+        [2, 2],
+        [2, 2],
+        [0, 0],
+    ]
+    assert [len(axes.lines) for axes in one] == [2]
+    assert [line.get_label() for line in sizes[0].lines] == ["size 10", "size 20"]
+    assert _titles(drawn[2]) == ["router alpha", "router beta"]
+    assert [line.get_label() for line in mean[0].lines] == ["alpha", "beta"]
+    assert by_rate[0].get_shared_y_axes().joined(by_rate[0], by_rate[1])
+    assert len(figures.write(results, tmp_path)) == 4
+
+
+def _titles(figure):
+    return [axes.get_title() for axes in figure.axes if axes.get_title()]
+
+
+def _drawn(results, wanted):
+    grid = choice.only(results.sweep.grids[0], wanted.where)
+    shown = figures.shown(wanted, grid, "router")
+    (table,) = summarise(results, shown.axes, [wanted.y], 0, where=wanted.where, average=wanted.average)
+    return figures.curves(table, FAKE, wanted)
+
+
+@pytest.mark.parametrize(
+    ("axes", "sentence"),
+    [
+        ({"size": list(range(10, 23))}, r"size \(13\) would make 13 panels, of which 12 can be told apart; "),
+        ({"pause_s": [n / 1e6 for n in range(99)], "router": "alpha"}, r"pause_s \(99\) would make 99 lines"),
+    ],
+)
+def test_more_panels_or_lines_than_can_be_told_apart_are_refused(axes, sentence):
+    with pytest.raises(InputError, match=sentence + ".*choose some with where = {"):
+        figures.check(parse({**DOCUMENT, "grid": {**DOCUMENT["grid"], **axes}}))
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        (
+            {"where": {"rate_rps": 7.0}},
+            r"\[\[figure\]\] where rate_rps = 7.0: no cell .* there are 0.5, 1.0, 3",
+        ),
+        ({"where": {"rat_rps": 0.5}}, r"\[\[figure\]\] where 'rat_rps' is unknown; did you mean 'rate_rps'"),
+        ({"lines": "ruoter"}, r"\[\[figure\]\] lines 'ruoter' is unknown; did you mean 'router'"),
+        ({"average": ["size"]}, r"\[\[figure\]\] average 'size' is unknown"),
         ({"figure": "curve"}, r"figure 'curve' is unknown; did you mean 'curves'\?"),
         ({"x": "rate"}, r"\[\[figure\]\] x 'rate' is unknown"),
         ({"x": "router"}, r"router has the value 'alpha'; it must be a number"),

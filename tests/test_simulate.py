@@ -168,6 +168,7 @@ def recomputed(result: face.Result, warmup_s: float) -> dict[str, float]:
         "hit_rate": sum(kept["hit_tok"]) / sum(kept["prompt_tok"]),
         "copies": result.copies,
         "load_imbalance": max(busy_s) / (sum(busy_s) / len(busy_s)),
+        "busiest_share": max(kept["replica"].value_counts()["count"]) / len(kept),
         "utilisation": sum(busy_s) / len(busy_s) / makespan_s,
         "preemptions": sum(rows["preemptions"]),
         "evicted_blocks": sum(result.replicas["evicted_blocks"].tolist()),

@@ -72,15 +72,47 @@ def test_unstable_cells_have_no_tail(results):
 
 
 def test_axes_left_out_are_averaged_within_a_seed(results):
-    (table,) = summarise(results, by=["router"], metrics=["latency_mean_s"])
+    (table,) = summarise(results, by=["router"], metrics=["latency_mean_s"], average=["rate_rps"])
     assert table.axes == ("router",)
     values = (means(2, 1.0) + means(2, 3.0)) / 2
     estimate = known(table.cells[2].metrics["latency_mean_s"])
     assert (estimate.n, estimate.value) == (6, pytest.approx(values.mean(), rel=1e-12))
     assert not any(cell.stable for cell in table.cells)
-    (by_rate,) = summarise(results, by=["rate_rps"])
+    (by_rate,) = summarise(results, by=["rate_rps"], average=["router"])
     assert [cell.axes for cell in by_rate.cells] == [{"traffic.rate_rps": 1.0}, {"traffic.rate_rps": 3.0}]
     assert by_rate.compare is None
+
+
+def test_nothing_is_averaged_over_unasked(results):
+    sentence = (
+        r"rate_rps takes several values \(1.0, 3.0\) and would be averaged over unseen; keep it with --by "
+        r"rate_rps, choose with --where rate_rps=1.0, or ask for the mean with --average rate_rps"
+    )
+    with pytest.raises(InputError, match=sentence):
+        summarise(results, by=["router"])
+    (averaged,) = summarise(results, average=["rate_rps"])
+    assert averaged == summarise(results, by=["router"], average=["rate_rps"])[0]
+
+
+def test_a_filter_leaves_the_lines_that_the_whole_table_has(results):
+    (whole,) = summarise(results)
+    (light,) = summarise(results, where={"rate_rps": 1})  # 1 is 1.0
+    assert light.cells == whole.cells[:3]
+    (by_router,) = summarise(results, by=["router"], where={"rate_rps": 1.0, "size": 30})
+    assert [cell.metrics for cell in by_router.cells] == [cell.metrics for cell in whole.cells[:3]]
+    (two,) = summarise(results, where={"router": ["beta", "gamma"]})
+    assert (len(two.cells), two.reference) == (4, "beta")
+    with pytest.raises(InputError, match=r"--where rate_rps = 2.0: no cell of 'small' has that; there are 1"):
+        summarise(results, where={"rate_rps": 2.0})
+    with pytest.raises(InputError, match=r"--where 'rat_rps' is unknown; did you mean 'rate_rps'\?"):
+        summarise(results, where={"rat_rps": 2.0})
+
+
+def test_axes_that_go_together_need_one_name(tmp_path):
+    document = {**DOCUMENT, "grid": {"router": ["alpha", "beta"], "rate_rps,size": [[0.5, 10], [1.0, 20]]}}
+    run(parse(document, ["sweep.seeds=2"]), tmp_path)
+    (table,) = summarise(read(tmp_path), by=["rate_rps", "router"])
+    assert [tuple(cell.axes.values()) for cell in table.cells[:2]] == [(0.5, "alpha"), (0.5, "beta")]
 
 
 def test_unknown_axes_and_metrics(results):
@@ -132,10 +164,10 @@ def test_seeds_are_added_until_target_or_cap(tmp_path, target, cap, why):
 def test_pooled_cells_with_different_seeds_use_those_that_all_have(tmp_path):
     # Means of 300 samples spread less than means of 30, so their block stops at fewer seeds.
     run(parse(stopping_document(0.1), ["rate_rps=1.0", "size=[30, 300]"]), tmp_path)
-    (by_size,) = summarise(read(tmp_path), by=["size"])
+    (by_size,) = summarise(read(tmp_path), by=["size"], average=["router"])
     few = min(cell.seeds for cell in by_size.cells)
     assert few < max(cell.seeds for cell in by_size.cells)
-    (pooled,) = summarise(read(tmp_path), by=["router"])
+    (pooled,) = summarise(read(tmp_path), by=["router"], average=["size"])
     assert {cell.seeds for cell in pooled.cells} == {few}
 
 

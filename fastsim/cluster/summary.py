@@ -58,8 +58,9 @@ def figures(result: Result) -> dict[str, Any]:
         ``ttft_``, ``tpot_`` and ``latency_`` each with ``mean_s``, ``p50_s``, ``p90_s``, ``p99_s`` (time to
         first token; time per output token after the first, over requests with two and more; arrival to last
         token); ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the
-        end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean),
-        ``utilisation`` (share of replicas x makespan in which a step runs: a replica that decodes one request
+        end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean: it falls
+        towards 1 where all are overloaded), ``busiest_share`` (share of the requests that the replica with
+        most of them got), ``utilisation`` (share of replicas x makespan in which a step runs: a replica that decodes one request
         is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``, ``throughput_rps``
         (requests over makespan), ``requests`` (served), ``rejected`` (share of requests that routers refused,
         which no other figure counts) and ``backlog_score`` (`fastsim.stats.stability`).
@@ -84,6 +85,7 @@ def figures(result: Result) -> dict[str, Any]:
         "hit_rate": _ratio(columns["hit_tok"][kept].sum(), columns["prompt_tok"][kept].sum()),
         "copies": result.copies,
         "load_imbalance": _ratio(busy.max(), busy.mean()),
+        "busiest_share": _ratio(np.bincount(columns["replica"][kept], minlength=1).max(), kept.sum()),
         "utilisation": _ratio(busy.sum(), len(busy) * makespan),
         "preemptions": int(columns["preemptions"].sum()),
         "evicted_blocks": int(result.replicas["evicted_blocks"].sum()),

@@ -29,11 +29,11 @@ def summarise(result: Result) -> dict[str, Any]:
         busiest cluster), ``backlog_score`` (of the worst cluster), ``questions``, ``capacity_rps`` (questions
         per second that the most loaded cluster can take), ``offered_load`` (the rate of questions over it),
         ``stable`` (whether every cluster keeps up), and ``clusters``: for each model its ``calls`` a
-        question, ``utilisation``, ``hit_rate``, ``load_imbalance``, ``latency_mean_s`` and ``latency_p99_s``
-        of its calls, ``refused``, ``backlog_score``, ``offered_load`` and ``stable``. One overloaded cluster
-        makes the run unstable, which has no P99. Where load decides on escalations, no more than what it
-        cannot refuse has to be kept up with. What clusters can take is measured by a run of each
-        (`fleet.capacity`).
+        question, ``utilisation``, ``hit_rate``, ``load_imbalance``, ``busiest_share``,
+        ``latency_mean_s`` and ``latency_p99_s`` of its calls, ``refused``, ``backlog_score``,
+        ``offered_load`` and ``stable``. One overloaded cluster makes the run unstable, which has no P99.
+        Where load decides on escalations, no more than what it cannot refuse has to be kept up with. What
+        clusters can take is measured by a run of each (`fleet.capacity`).
     """
     rate_rps = result.offered_rps
     known = dict(result.figures)
@@ -127,7 +127,8 @@ def _gpu_cost(result: Result) -> float:
 
 def _of_cluster(result: Result, model: str) -> dict[str, Any]:
     run = result.clusters[model].figures
-    taken = ("hit_rate", "load_imbalance", "latency_mean_s", "latency_p99_s", "backlog_score")
+    taken = ("hit_rate", "load_imbalance", "busiest_share")
+    taken += ("latency_mean_s", "latency_p99_s", "backlog_score")
     demand, rate_rps = result.demands[model], result.offered_rps
     stable = demand.keeps_up(rate_rps)
     made = (result.plan.calls == result.plan.models.index(model)) & result.trace.made

@@ -107,7 +107,7 @@ def _scatter(
     mapped: Any = ScalarMappable(Normalize(min(values), max(values)), "viridis")
     names = list(dict.fromkeys(_policy(table, cell) for cell in table.cells))
     for place, name in enumerate(names):
-        axes.plot([], [], MARKERS[place % len(MARKERS)], color="0.3", label=name or None)
+        axes.plot([], [], MARKERS[place], color="0.3", label=name or None)
     for point in shown:
         first = point in front
         axes.errorbar(
@@ -115,7 +115,7 @@ def _scatter(
             point.y.value,
             xerr=_bar(point.x) if first else None,
             yerr=_bar(point.y) if first else None,
-            marker=MARKERS[names.index(_policy(table, point.cell)) % len(MARKERS)],
+            marker=MARKERS[names.index(_policy(table, point.cell))],
             color=mapped.to_rgba(point.z.value),
             markeredgecolor="black" if first else "none",
             markersize=7 if first else 4,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastsim.stats import Interval, load_state, point_is_stable
@@ -94,7 +94,15 @@ def summary(table: Table, what: Experiment) -> str:
         columns.append(("state", ["stable" if cell.stable else "unstable" for cell in table.cells]))
     rows = list(zip(*(texts for _, texts in columns), strict=True))
     text = grid([title for title, _ in columns], rows, left=len(table.axes), gaps=_gaps(table))
-    return "\n".join([*([table.title, ""] if table.title else []), text, "", *_notes(table, bool(contrast))])
+    return "\n".join(
+        [
+            *([table.title, ""] if table.title else []),
+            text,
+            "",
+            *_notes(table, bool(contrast)),
+            *legend(what, table.metrics),
+        ]
+    )
 
 
 # After the number of seeds: why there are that many.
@@ -169,6 +177,12 @@ def _notes(table: Table, compared: bool) -> list[str]:
     if not all(cell.stable for cell in table.cells):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")
     return notes
+
+
+def legend(what: Experiment, names: Iterable[str]) -> list[str]:
+    """A line a column that its title does not explain."""
+    metrics = [what.metrics[name] for name in names if name in what.metrics]
+    return [f"{metric.label}: {metric.doc}" for metric in metrics if metric.doc]
 
 
 def _short_names(axes: Sequence[str]) -> list[str]:

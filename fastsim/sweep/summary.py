@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
 from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
-from fastsim.sweep import overload, parts, stopping
+from fastsim.sweep import choice, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
-from fastsim.sweep.params import Params
 from fastsim.sweep.points import all_keys, blocks
 from fastsim.sweep.spec import Grid, Sweep
 
@@ -121,7 +120,13 @@ def read(folder: Path) -> Results:
 
 
 def summarise(
-    results: Results, by: Sequence[str] = (), metrics: Sequence[str] = (), grid: int | None = None
+    results: Results,
+    by: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    grid: int | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    average: Sequence[str] = (),
 ) -> list[Table]:
     """Estimate every metric in every cell, with 95 % intervals over seeds.
 
@@ -129,16 +134,21 @@ def summarise(
     ----------
     results : Results
     by : sequence of str
-        Axes to keep, by their whole or last name; within a seed, the others are averaged over. Default: all.
+        Axes to keep, by their whole or last name. Default: all.
     metrics : sequence of str
         Metrics to keep; by default those the sweep prints.
     grid : int, optional
         Only that grid, counted from 0.
+    where : mapping, optional
+        Only cells with these values: a parameter's whole or last name -> a value, or a list of them.
+    average : sequence of str
+        Axes that are not kept and may be averaged over, within a seed.
 
     Raises
     ------
     InputError
-        For an axis or metric that the sweep does not have.
+        For an axis, metric or value that the sweep does not have, and where lines would be means over an axis
+        that `average` does not name.
     """
     sweep = results.sweep
     what = experiment(sweep.experiment)
@@ -148,16 +158,30 @@ def summarise(
     wanted = tuple(metrics) or sweep.metrics
     axes = dict.fromkeys(axis for one in sweep.grids for axis in one.axes)
     names = [P.resolve(name, axes, "axis") for name in by]
-    grids = sweep.grids if grid is None else sweep.grids[grid : grid + 1]
-    return [_table(results, what, one, names, wanted) for one in grids if set(names) <= set(one.axes)]
+    pooled = [P.resolve(name, axes, "axis to average") for name in average]
+    chosen = choice.where_of(sweep, where or {})
+    grids = [
+        choice.only(one, chosen)
+        for one in (sweep.grids if grid is None else sweep.grids[grid : grid + 1])
+        if set(names) <= set(one.axes)
+    ]
+    if chosen and grids and not any(one.cells for one in grids):
+        raise InputError(f"no cell of {sweep.name!r} passes all of: {choice.written(chosen)}")
+    grids = [one for one in grids if one.cells]
+    kept = [names or [axis for axis in one.axes if axis not in pooled] for one in grids]
+    for one, axes in zip(grids, kept, strict=True):
+        choice.check_shown(one, axes, pooled)
+    return [_table(results, what, one, axes, wanted) for one, axes in zip(grids, kept, strict=True)]
 
 
-def _table(results: Results, what: Experiment, grid: Grid, by: list[str], metrics: tuple[str, ...]) -> Table:
-    axes = tuple(by) or grid.axes
+def _table(
+    results: Results, what: Experiment, grid: Grid, by: Sequence[str], metrics: tuple[str, ...]
+) -> Table:
+    axes = tuple(by)
     groups = _groups(results, what, grid, axes)
     compare = what.compare if what.compare in axes else None
     place = axes.index(compare) if compare else 0
-    reference = _label(grid.cells[0], axes)[place] if compare else None
+    reference = choice.label(grid.cells[0], axes)[place] if compare else None
     cells: list[Cell] = []
     for values, group in groups.items():
         base = groups.get((*values[:place], reference, *values[place + 1 :])) if compare else None
@@ -213,7 +237,7 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     """The grid's rows by their values on the axes, averaged over everything else within a replicate."""
     import polars as pl
 
-    labels = {P.text(cell): _label(cell, axes) for cell in grid.cells}
+    labels = {P.text(cell): choice.label(cell, axes) for cell in grid.cells}
     places = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
     numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
@@ -232,11 +256,6 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
         for label, n in places.items()
         if (n,) in parted
     }
-
-
-def _label(cell: Params, axes: Sequence[str]) -> Label:
-    flat = P.flatten(P.identity(cell))
-    return tuple(flat.get(axis) for axis in axes)
 
 
 def _loads(results: Results, labels: dict[str, Label]) -> tuple[set[Label], dict[Label, float]]:

@@ -298,15 +298,24 @@ METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
     "samples": Metric("requests used", type=int),
     "stable": Metric("stable", type=bool),
-    "offered_load": Metric("offered load"),
+    "offered_load": Metric("offered load", doc="requests offered over what cluster and router can finish"),
     "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     **_latencies(),
-    "hit_rate": Metric("hit rate"),
-    "copies": Metric("copies"),
-    "load_imbalance": Metric("imbalance"),
-    "utilisation": Metric("busy share"),
-    "throughput_rps": Metric("throughput", "1/s"),
+    "hit_rate": Metric(
+        "hit rate", doc="cached over prompt tokens, at a request's first admission", more=True
+    ),
+    "copies": Metric(
+        "copies", doc="blocks cached on all replicas at the end over different blocks among them"
+    ),
+    "load_imbalance": Metric(
+        "imbalance", doc="busiest replica's busy time over the mean: 1 where all are busy all the time"
+    ),
+    "busiest_share": Metric(
+        "busiest share", doc="share of the served requests that went to the replica with most of them"
+    ),
+    "utilisation": Metric("busy share", doc="share of the replicas' time in which a step runs"),
+    "throughput_rps": Metric("throughput", "1/s", doc="served requests over the makespan", more=True),
     "rejected": Metric("share refused"),
     "preemptions": Metric("preemptions", type=int),
     "evicted_blocks": Metric("evicted blocks", type=int),
@@ -321,7 +330,7 @@ CLUSTER = Experiment(
     prepare=prepare,
     run=run,
     metrics=METRICS,
-    table=("latency_mean_s", "latency_p99_s", "hit_rate", "load_imbalance"),
+    table=("latency_mean_s", "latency_p99_s", "hit_rate", "load_imbalance", "busiest_share"),
     contrast=("latency_mean_s", "latency_p99_s"),
     compare="router",
     warmup=warmup,

@@ -23,12 +23,18 @@ class Metric:
         float, int, bool or str, as stored. A float or int may be missing (None).
     tail : bool
         Withheld, with its differences, where the point is unstable: an overloaded queue has no P99.
+    doc : str
+        What it is, where the label does not say: the legend of tables.
+    more : bool
+        More of it is better.
     """
 
     label: str
     unit: str = ""
     type: type = float
     tail: bool = False
+    doc: str = ""
+    more: bool = False
 
     def title(self) -> str:
         """Label and unit: ``P99 latency (s)``."""
