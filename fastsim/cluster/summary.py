@@ -60,8 +60,8 @@ def figures(result: Result) -> dict[str, Any]:
         token); ``hit_rate`` (cached over prompt tokens at first admission), ``copies`` (cached tokens at the
         end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean: it falls
         towards 1 where all are overloaded), ``busiest_share`` (share of the requests that the replica with
-        most of them got), ``utilisation`` (share of replicas x makespan in which a step runs: a replica that decodes one request
-        is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``, ``throughput_rps``
+        most of them got), ``utilisation`` (share of replicas x makespan in which a step runs: a replica that
+        decodes one request is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``, ``throughput_rps``
         (requests over makespan), ``requests`` (served), ``rejected`` (share of requests that routers refused,
         which no other figure counts) and ``backlog_score`` (`fastsim.stats.stability`).
     """
