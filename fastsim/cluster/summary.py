@@ -61,9 +61,9 @@ def figures(result: Result) -> dict[str, Any]:
         end over distinct ones), ``load_imbalance`` (busiest replica's busy time over the mean: it falls
         towards 1 where all are overloaded), ``busiest_share`` (share of the requests that the replica with
         most of them got), ``utilisation`` (share of replicas x makespan in which a step runs: a replica that
-        decodes one request is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``, ``throughput_rps``
-        (requests over makespan), ``requests`` (served), ``rejected`` (share of requests that routers refused,
-        which no other figure counts) and ``backlog_score`` (`fastsim.stats.stability`).
+        decodes one request is as busy as one that decodes a hundred), ``preemptions``, ``evicted_blocks``,
+        ``throughput_rps`` (requests over makespan), ``requests`` (served), ``rejected`` (share of requests
+        that routers refused, which no other figure counts) and ``backlog_score`` (`fastsim.stats.stability`).
     """
     columns = result.columns
     arrival, first, done = columns["arrival_s"], columns["first_token_s"], columns["done_s"]
