@@ -45,9 +45,10 @@ def test_mooncake_conversation(trace):
 
 def test_agentic(trace):
     with pytest.raises(InputError, match="line 442, column output_length: 0 is not allowed"):
-        trace("agentic_25min_block64.jsonl.gz")
-    workload = trace("agentic_25min_block64.jsonl.gz", skip_bad=True)
+        trace("agentic_25min_block64.jsonl.gz", zero_output="refuse")
+    workload = trace("agentic_25min_block64.jsonl.gz")
     assert len(workload) == 893
+    assert "1 x output_length of 0, taken for failures" in str(workload.summary.dropped[0])
     assert workload.summary.block_tok == 64
     assert set(workload.symbol_tok.tolist()) == {64}
     assert workload.summary.ignored_columns == ("think_s",)
@@ -75,7 +76,11 @@ def test_servegen(trace):
 
 
 def test_reference(trace):
-    workload = trace("ref_fixed_block64.jsonl.gz")
+    with pytest.raises(
+        InputError, match=r"in ms the trace would run at 78\.3.*, in s at 0\.0783.*state time_unit"
+    ):
+        trace("ref_fixed_block64.jsonl.gz")
+    workload = trace("ref_fixed_block64.jsonl.gz", time_unit="ms")
     assert len(workload) == 10_000
     assert workload.summary.rate_rps == pytest.approx(78.4, abs=0.1)
     assert workload.summary.block_tok == 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fastsim.workloads.readers.clock import GUESS, read_clock
+from fastsim.workloads.readers.clock import WHOLE_MS, read_clock
 from tests.trace_files import from_text, line, refused
 
 
@@ -56,19 +56,33 @@ def test_a_month_in_milliseconds_is_not_unix_time_in_seconds(tmp_path):
     assert from_text(tmp_path, "".join(line(time=t) for t in times)).arrival_s[-1] == 2_500_000.0
 
 
-@pytest.mark.parametrize(
-    ("rate_rps", "span_s", "written_in", "taken_for"),
-    [
-        (3.4, 3537, "ms", "ms"),  # Mooncake
-        (78.4, 128, "ms", "ms"),
-        (900, 100, "ms", "ms"),
-        (0.5, 3600, "s", "s"),
-        (3.4, 86_400, "s", "s"),
-        (20, 60, "s", "s"),
-        (0.001, 4e6, "ms", "ms"),
-    ],
-)
-def test_unit_is_guessed_from_the_rate(rate_rps, span_s, written_in, taken_for):
-    n = int(rate_rps * span_s) + 1
-    times = np.linspace(0, span_s, n) * (1000 if written_in == "ms" else 1)
-    assert read_clock(times, GUESS, None).unit == taken_for
+@pytest.mark.parametrize("rate_rps", [0.001, 0.5, 3.4, 78.4, 100, 900, 5000])
+def test_whole_numbers_are_ms_as_published_whatever_their_rate(rate_rps):
+    times = np.rint(np.arange(2000) * 1000.0 / rate_rps)
+    for written in (times, times.astype(np.int64)):
+        clock = read_clock("f", written, WHOLE_MS, None)
+        assert clock.unit == "ms"
+        assert clock.why.startswith("as published, with which the trace runs at ")
+
+
+@pytest.mark.parametrize("rate_rps", [0.01, 0.5, 3.4, 100, 5000])
+@pytest.mark.parametrize("written_in_s", [True, False])
+def test_times_with_fractions_may_be_in_s_and_are_refused_unless_the_unit_is_stated(rate_rps, written_in_s):
+    times = (np.arange(1, 400) + 0.1234) / rate_rps * (1 if written_in_s else 1000)
+    with refused(
+        r"^f: the unit of the times is not clear: .* in ms the trace would run at .*state time_unit"
+    ):
+        read_clock("f", times, WHOLE_MS, None)
+    for unit in ("s", "ms"):
+        assert read_clock("f", times, WHOLE_MS, unit).unit == unit
+
+
+def test_an_unheard_of_rate_in_ms_gets_a_word_of_warning(tmp_path):
+    text = "".join(line(time=t) for t in range(100))
+    assert not from_text(tmp_path, text).summary.notes
+    fast = "".join(line(time=t // 3) for t in range(100))
+    (note,) = from_text(tmp_path, fast).summary.notes
+    assert note.startswith(
+        "warning: in ms, the published unit, the trace runs at 3,000 requests/s; if its times"
+    )
+    assert not from_text(tmp_path, fast, time_unit="ms").summary.notes

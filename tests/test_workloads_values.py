@@ -20,13 +20,13 @@ def test_whole_floats_are_counts(tmp_path, value):
     assert from_text(tmp_path, f"t,input,output\n0,{value},1\n").prompt_tok.tolist() == [374]
 
 
-@pytest.mark.parametrize("value", ["12.5", "true", '"64"', "1e30", "null", "[]", "0", "-1", "NaN", "1e99999"])
+@pytest.mark.parametrize("value", ["12.5", "true", '"64"', "1e30", "null", "[]", "-1", "NaN", "1e99999"])
 def test_other_json_values_are_no_counts(tmp_path, value):
     with refused("line 1, column input_length: .* is not allowed"):
         from_text(tmp_path, line().replace("64", value))
 
 
-@pytest.mark.parametrize("value", ["12.5", "true", "", "1e30", "0", "-1", "nan", "1_000", "0x10", "٣", '"5'])
+@pytest.mark.parametrize("value", ["12.5", "true", "", "1e30", "-1", "nan", "1_000", "0x10", "٣", '"5'])
 def test_other_csv_values_are_no_counts(tmp_path, value):
     with refused(r"line 2(, column input: |: )"):
         from_text(tmp_path, f"t,input,output\n0,{value},1\n")
@@ -69,17 +69,12 @@ def test_rows_with_too_many_values_are_refused(tmp_path):
         from_text(tmp_path, "t,input,output\n0,1,1\n1,1,1,1\n")
 
 
-def test_request_ids_must_not_occur_twice(tmp_path):
+def test_request_ids_that_occur_twice_get_a_word_of_warning(tmp_path):
     text = "request_id,arrival_time_us,input_tokens,output_tokens\n7,0,1,1\n8,1,1,1\n7,2,1,1\n"
-    with refused("line 4, column request_id: '7' is not allowed; it must not occur twice"):
-        from_text(tmp_path, text)
-    assert len(from_text(tmp_path, text, skip_bad=True)) == 2
-
-
-def test_a_prefix_group_is_not_passed_over(tmp_path):
-    text = "request_id,arrival_time_us,input_tokens,output_tokens,prefix_group\n7,0,1,1,a\n"
-    with refused("line 2, column prefix_group: 'a' is not allowed; it must be empty"):
-        from_text(tmp_path, text)
+    workload = from_text(tmp_path, text)
+    assert len(workload) == 3
+    said = "warning: rows whose request_id stood before: 1 (first: line 4); all are kept"
+    assert workload.summary.notes[0] == said
 
 
 # ---------------------------------------------------------------- files and options
@@ -126,7 +121,7 @@ def test_unknown_contents_are_refused_with_the_first_line(tmp_path):
 
 
 def test_a_stated_format_is_not_doubted(tmp_path):
-    with refused("line 1: column 't' is missing; the header has hello, world"):
+    with refused("line 1: column 'input' is missing; the header has hello, world"):
         from_text(tmp_path, "hello, world\n1,2\n", format="servegen")
     assert "stated by the user" in str(from_text(tmp_path, line(), format="mooncake").summary)
     with refused(r"format: 'moncake' is not known; did you mean 'mooncake'\?"):
@@ -145,6 +140,20 @@ def test_a_stated_format_is_not_doubted(tmp_path):
         ({"rate_mode": "thin", "rate_scale": 2}, "rate_scale: 2 is not allowed with thinning"),
         ({"repeat": 0}, "repeat: 0 is not allowed"),
         ({"limit": 0}, "limit: 0 is not allowed"),
+        ({"zero_output": "keep"}, "zero_output: 'keep' is not allowed; choose one of: drop, prefill, refuse"),
+        ({"output_tok": 0}, "output_tok: 0 is not allowed; it must be a whole number of 1 or more"),
+        ({"output_tok": "lognormal(200)"}, r"output_tok: 'lognormal\(200\)' is .* lognormal\(mean, cv\)"),
+        ({"output_tok": "pareto(2, 1)"}, r"output_tok: 'pareto\(2, 1\)' is not .* \"normal\(mean, cv\)\" or"),
+        ({"arrivals": "poisson"}, "arrivals: 'poisson' is not allowed; it must be"),
+        (
+            {"arrivals": "poisson(0)"},
+            r"arrivals: 'poisson\(0\)' is not .* poisson\(rate\) with numbers above 0",
+        ),
+        ({"arrivals": 3}, "arrivals: 3 is not allowed"),
+        ({"turns": "grow"}, r"turns: 'grow' is not allowed; did you mean 'growing'\?"),
+        ({"turns": ["growing"]}, r"turns: \['growing'\] is not allowed"),
+        ({"think_s": -1.0}, r"think_s: -1\.0 is not allowed"),
+        ({"chars_per_tok": 0}, "chars_per_tok: 0 is not allowed"),
         ({"seed": -1}, "seed: -1 is not allowed"),
         ({"replicate": True}, "replicate: True is not allowed"),
     ],

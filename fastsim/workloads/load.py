@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ import numpy as np
 from fastsim.errors import InputError, nearest
 from fastsim.workloads import cache as disk
 from fastsim.workloads import transforms
-from fastsim.workloads.readers.read import ReadOptions, name_of, read_trace
+from fastsim.workloads.readers.options import ReadOptions
+from fastsim.workloads.readers.read import name_of, read_trace
 from fastsim.workloads.readers.source import file_bytes
 from fastsim.workloads.summary import WorkloadSummary
 from fastsim.workloads.workload import Workload
@@ -41,6 +43,12 @@ def load(
     block_tok: int | None = None,
     time_unit: str | None = None,
     skip_bad: bool = False,
+    zero_output: Literal["drop", "prefill", "refuse"] = "drop",
+    output_tok: int | str | None = None,
+    arrivals: str | None = None,
+    turns: Literal["separate", "growing", "added"] = "separate",
+    think_s: float = 0.0,
+    chars_per_tok: float | None = None,
     start_s: float | None = None,
     end_s: float | None = None,
     rate_scale: float = 1.0,
@@ -60,15 +68,34 @@ def load(
     Parameters
     ----------
     path : str or path
-        Plain or gzip, told by content.
+        Text, gzip of it, or Parquet, told by content.
     format : str, optional
         A key of `FORMATS`; recognised from the contents otherwise.
     block_tok : int, optional
-        Tokens a hash id stands for; guessed and explained in the summary otherwise.
+        Tokens a hash id stands for; what the file or its name says otherwise, or guessed and explained in the
+        summary.
     time_unit : {"s", "ms", "us", "ns"}, optional
-        Unit of the times; the format's own otherwise, or guessed and explained in the summary.
+        Unit of the times; the format's published one otherwise. Times that are not as published (Mooncake's
+        with fractions of a ms) are refused without it.
     skip_bad : bool
-        Drop rows that are not allowed, and count them in the summary, instead of refusing the file.
+        Drop rows that are not allowed, and count them in the summary, instead of refusing the file. A cluster
+        then leaves out requests that can never fit it, too, where a sweep or a replay serves the trace.
+    zero_output : {"drop", "prefill", "refuse"}
+        What becomes of rows with an answer of 0 tokens, the failures of the system that was recorded: left
+        out and counted, kept as prefills (1 token, which the prefill yields), or refused. Prompts of 0 tokens
+        are left out and counted, or refused.
+    output_tok : int or str, optional
+        Tokens of answers that the file does not tell: a number, "lognormal(mean, cv)" or "normal(mean, cv)".
+    arrivals : str, optional
+        When requests, and sessions as wholes, start, for files without times or in place of theirs:
+        "poisson(rate)", "gamma(rate, cv)" or "deterministic(rate)", in starts per second.
+    turns : {"separate", "growing", "added"}
+        What prompts of a session without hash ids share: nothing; or each is the conversation so far, so that
+        it starts with the prompt before and its answer; or the same, the file giving only what a turn adds.
+    think_s : float
+        Seconds from an answer to the next turn in conversations that have no times of their own.
+    chars_per_tok : float, optional
+        Characters a token, for texts without token counts.
     start_s, end_s : float, optional
         Keep requests that arrive in [start_s, end_s) of the trace's time; `start_s` becomes 0.
     rate_scale : float
@@ -78,7 +105,7 @@ def load(
     repeat : int
         Play the trace so many times back to back; repetitions share no tokens with each other.
     seed, replicate : int
-        Choose the random numbers of thinning and shuffling.
+        Choose the random numbers of thinning, shuffling, arrivals and lengths.
     shuffle_sessions : bool
         Let whole sessions swap their start times, for replications of one trace.
     max_tok : int, optional
@@ -93,11 +120,24 @@ def load(
     InputError
         Naming file, line, column and value of what is wrong, or the parameter.
     """
-    options = ReadOptions(format, block_tok, time_unit, skip_bad)
-    _check_scale(rate_scale, rate_mode)
-    _check_whole("repeat", repeat, 1)
     _check_whole("seed", seed, 0)
     _check_whole("replicate", replicate, 0)
+    options = ReadOptions(
+        format,
+        block_tok,
+        time_unit,
+        skip_bad,
+        zero_output,
+        output_tok,
+        arrivals,
+        turns,
+        think_s,
+        chars_per_tok,
+    )
+    if options.needs_draws:  # else what is read is the same for all seeds, and kept once
+        options = replace(options, draws=(int(seed), int(replicate)))
+    _check_scale(rate_scale, rate_mode)
+    _check_whole("repeat", repeat, 1)
     if limit is not None:
         _check_whole("limit", limit, 1)
     workload = _parsed(fspath(path), options, cache)

@@ -28,7 +28,7 @@ def trace_path(name: str) -> Path:
 
 def trace(name: str) -> Workload:
     """A trace as it is."""
-    return load(trace_path(name))
+    return load(trace_path(name), time_unit="ms")
 
 
 def cluster(replicas: int = 8, block_tok: int = 16) -> Cluster:

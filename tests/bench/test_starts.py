@@ -21,7 +21,7 @@ from fastsim import simulate
 from fastsim.workloads import load
 from tests.bench import jobs
 imported, cpu = time.perf_counter(), time.process_time()
-workload = load(jobs.trace_path(jobs.REF))
+workload = load(jobs.trace_path(jobs.REF), time_unit="ms")
 for router in routers:
     for view in views:
         simulate(workload, jobs.cluster(), router, view=view)

@@ -35,7 +35,9 @@ class Blocks:
         return full + (prompt_tok % self.block_tok > 0) if self.partial else full
 
 
-def fit_blocks(prompt_tok: np.ndarray, count: np.ndarray, stated: int | None) -> Blocks:
+def fit_blocks(
+    prompt_tok: np.ndarray, count: np.ndarray, stated: int | None, source: str = "stated by the user"
+) -> Blocks:
     """Decide on the block size, the same for all rows, from the prompts' lengths and numbers of ids.
 
     Parameters
@@ -43,9 +45,11 @@ def fit_blocks(prompt_tok: np.ndarray, count: np.ndarray, stated: int | None) ->
     prompt_tok, count : ndarray of int64, shape (n,)
         Tokens and ids of each prompt.
     stated : int, optional
-        The block size the user states; what the last id stands for is still decided here.
+        The block size, where it is known; what the last id stands for is still decided here.
+    source : str
+        Who says so.
     """
-    source = "guessed" if stated is None else "stated by the user"
+    source = "guessed" if stated is None else source
     sizes = _USUAL_TOK if stated is None else (stated,)
     candidates = [Blocks(size, partial, "") for partial in (True, False) for size in sizes]
     share = [float((b.ids_needed(prompt_tok) == count).mean()) for b in candidates]
@@ -85,14 +89,26 @@ def drop_misfits(columns: Columns, blocks: Blocks, complaints: Complaints) -> Co
     """Complain about rows whose number of ids does not fit their prompt; return the others."""
     assert columns.id_ptr is not None
     count = np.diff(columns.id_ptr)
-    needed = blocks.ids_needed(columns.prompt_tok)
+    needed = np.where(with_ids(columns), blocks.ids_needed(columns.prompt_tok), 0)
     rule = f"must hold as many ids as fit {columns.prompt_column} and the block size"
     for i in np.flatnonzero(count != needed):
         reason = f"must hold {needed[i]} for {columns.prompt_column} {columns.prompt_tok[i]}"
         reason += f" at {blocks.block_tok} tokens an id, which is {blocks.why.split(',')[0]}"
+        if columns.waits is not None:
+            reason += "; if that is only what a turn adds, state turns = 'added'"
         ids = Phrase(f"a list of {count[i]} ids")
         complaints.row(int(columns.line[i]), columns.id_column, ids, reason, rule=rule)
     return columns.keep(count == needed)
+
+
+def with_ids(columns: Columns) -> np.ndarray:
+    """Return a mask of the rows that should have ids: all, save those of sessions in which no row has any."""
+    assert columns.id_ptr is not None
+    count = np.diff(columns.id_ptr)
+    if columns.session is None or (count > 0).all():
+        return np.ones(len(count), dtype=bool)
+    names = {name for name, ids in zip(columns.session, count, strict=True) if ids > 0}
+    return np.array([not name or name in names for name in columns.session], dtype=bool)
 
 
 def to_symbols(columns: Columns, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +126,7 @@ def to_symbols(columns: Columns, blocks: Blocks) -> tuple[np.ndarray, np.ndarray
     tok = np.full(len(columns.ids), size, dtype=np.int64)
     key = _narrow(columns.ids)
     rest = columns.prompt_tok % size
-    short = np.flatnonzero(rest)
+    short = np.flatnonzero((rest > 0) & (np.diff(columns.id_ptr) > 0))
     if blocks.partial and len(short):
         last = columns.id_ptr[1:][short] - 1
         tok[last] = rest[short]

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastsim.errors import InputError
 from fastsim.workloads.readers.columns import Columns, Complaints
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-GUESS = "guess"  # of a format whose files come in s and in ms under the same names
+WHOLE_MS = "whole ms"  # published in whole ms; files in s come under the same names, with fractions
 DATE = "date"
 
 # Unix time from 1998 to 2128: in one unit it cannot be taken for a relative time in another.
 _UNIX_FROM_S, _UNIX_TO_S = 9e8, 5e9
 MAX_SPAN_S = 1e9  # some 30 years
-
-# A trace that would run faster than this in ms is taken for one in s. The busiest public traces run at some
-# hundred requests per second; a short one (below a minute) must look plausible at a tenth of that.
-_TOO_FAST_RPS, _SHORT_S = 1000.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def drop_mixed_times(columns: Columns, unit: str, complaints: Complaints) -> Col
     columns : Columns
         At least one row.
     unit : str
-        Unit of the times, `GUESS` or `DATE`.
+        Unit of the times, `WHOLE_MS` or `DATE`.
     complaints : Complaints
 
     Returns
@@ -51,39 +48,68 @@ def drop_mixed_times(columns: Columns, unit: str, complaints: Complaints) -> Col
     Columns
         Without the rows complained about.
     """
+    assert columns.time is not None
     unix = _looks_unix(columns.time, unit)
-    if unix.all() or not unix.any():
+    if columns.waits is not None:
+        unix &= ~columns.waits
+    counted = np.ones(len(unix), dtype=bool) if columns.waits is None else ~columns.waits
+    if unix[counted].all() or not unix.any():
         return columns
     odd, kind = unix, "must be a relative time like those of other rows; this looks like Unix time"
-    if unix.mean() > 0.5 or (unix.mean() == 0.5 and unix[0]):
-        odd, kind = ~unix, "must be a Unix time like those of other rows; this looks relative"
+    share = unix[counted].mean()
+    if share > 0.5 or (share == 0.5 and unix[counted][0]):
+        odd, kind = counted & ~unix, "must be a Unix time like those of other rows; this looks relative"
     complaints.rows(odd, columns.line, columns.time_column, columns.time, kind)
     return columns.keep(~odd)
 
 
-def read_clock(time: np.ndarray, own_unit: str, stated: str | None) -> Clock:
+def read_clock(file: str, time: np.ndarray, own_unit: str, stated: str | None) -> Clock:
     """Decide on the unit and whether times count from 1970.
 
     Parameters
     ----------
+    file : str
+        For messages.
     time : ndarray
         Times as written, at least one.
     own_unit : str
-        The format's unit, `GUESS` or `DATE`.
+        The format's unit, `WHOLE_MS` or `DATE`.
     stated : str, optional
         The unit the user states.
+
+    Raises
+    ------
+    InputError
+        For times with fractions where the format is published in whole ms: they may be in s, which is a
+        thousand times the load.
     """
     if own_unit == DATE:
         return Clock(DATE, "the format has dates", unix=True)
     lowest = float(time.min())
     if stated is not None:
         return Clock(stated, "stated by the user", _is_unix(lowest, stated))
-    if own_unit != GUESS:
+    if own_unit != WHOLE_MS:
         return Clock(own_unit, "the format's own", _is_unix(lowest, own_unit))
     for unit in PER_SECOND:
         if _is_unix(lowest, unit):
-            return Clock(unit, "guessed, the values have the size of Unix time", unix=True)
-    return _guess(time)
+            return Clock(unit, "told by the values, which have the size of Unix time", unix=True)
+    if (time == np.rint(time)).all():
+        return Clock("ms", f"as published{_rates(time, ', with which the trace runs at {}')}")
+    odd = time[np.argmax(time != np.rint(time))]
+    raise InputError(
+        f"{file}: the unit of the times is not clear: the format comes in whole ms, and {odd:.15g} has a "
+        f"fraction{_rates(time, '; in ms the trace would run at {}, in s at {}')}; "
+        "state time_unit, 's' or 'ms'"
+    )
+
+
+def _rates(time: np.ndarray, words: str) -> str:
+    """The rates that the times make in ms and in s, if they make any."""
+    span = float(time.max()) - float(time.min())
+    if span <= 0:
+        return ""
+    rates = ((len(time) - 1) * per_second / span for per_second in (1000.0, 1.0))
+    return words.format(*(f"{rate:.4g} requests/s" for rate in rates))
 
 
 def to_seconds(time: np.ndarray, clock: Clock) -> np.ndarray:
@@ -104,7 +130,7 @@ def _looks_unix(time: np.ndarray, unit: str) -> np.ndarray:
     """Return a mask of the times that look like Unix time beside others that do not."""
     if unit == DATE:
         return np.ones(len(time), dtype=bool)
-    if unit != GUESS:
+    if unit != WHOLE_MS:
         return time >= _UNIX_FROM_S * PER_SECOND[unit]
     highest = float(time.max())
     if not any(_is_unix(highest, guess) for guess in PER_SECOND):
@@ -115,16 +141,3 @@ def _looks_unix(time: np.ndarray, unit: str) -> np.ndarray:
     if len(gap) == 0 or gap.max() <= highest / 2.0:
         return np.ones(len(time), dtype=bool)
     return time > ordered[int(gap.argmax())]
-
-
-def _guess(time: np.ndarray) -> Clock:
-    """Tell ms from s by the rate they imply; ms is what the format's publishers write."""
-    span = float(time.max()) - float(time.min())
-    if span <= 0 or len(time) < 2:
-        return Clock("ms", "assumed, as published; all rows have one time")
-    as_s = (len(time) - 1) / span
-    as_ms = 1000.0 * as_s
-    short = span / 1000.0 < _SHORT_S
-    seconds = as_ms > _TOO_FAST_RPS or (short and as_ms > _TOO_FAST_RPS / 10.0)
-    rates = f"in ms the trace would run at {as_ms:.4g} requests/s, in s at {as_s:.4g}"
-    return Clock("s" if seconds else "ms", f"guessed, {rates}; state the unit if this is wrong")

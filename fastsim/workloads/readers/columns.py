@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from fastsim.workloads.csr import gather
 from fastsim.workloads.summary import Finding
 
 MAX_TOK = 10**9  # tokens of one prompt or answer: more is a slip, and sums of fewer stay within int64
+UNSTATED = -1  # tokens of an answer that the file does not tell
+_MOST_SHOWN, _MOST_LISTED = 60, 200  # characters of a file in a message
 
 
 class Complaints:
@@ -56,6 +59,23 @@ class Complaints:
         rows, first = self._seen.get(rule, (0, f"line {line}: {shown}"))
         self._seen[rule] = (rows + 1, first)
 
+    def leave_out(self, rows: np.ndarray, lines: np.ndarray, rule: str) -> None:
+        """Count rows that are left out by a rule, whether bad rows are skipped or not.
+
+        Parameters
+        ----------
+        rows : ndarray of bool, shape (n,)
+        lines : ndarray of int64, shape (n,)
+        rule : str
+        """
+        if rows.any():
+            count, first = self._seen.get(rule, (0, f"line {lines[np.argmax(rows)]}"))
+            self._seen[rule] = (count + int(rows.sum()), first)
+
+    def cut_short(self, line: int) -> None:
+        """Leave out the last line, which ends in the middle: what was written had been cut off there."""
+        self._seen["the last line is cut short"] = (1, f"line {line}")
+
     def rows(self, bad: np.ndarray, lines: np.ndarray, column: str, values: Any, reason: str) -> None:
         """Complain about every row where the mask `bad` holds; `values` is an array or a list."""
         for i in np.flatnonzero(bad):
@@ -76,19 +96,26 @@ class Phrase(str):
 
 
 def show(value: Any) -> str:
-    """Return a value as a short piece of a sentence."""
+    """Return a value as a short piece of a sentence, all of it visible."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         value = int(value)  # most likely written so
-    text = value if isinstance(value, str) else str(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    return repr(text) if isinstance(value, str) and not isinstance(value, Phrase) else text
+    text = printable(value if isinstance(value, str) else str(value), _MOST_SHOWN)
+    return f"'{text}'" if isinstance(value, str) and not isinstance(value, Phrase) else text
 
 
-def printable(name: str) -> str:
-    """Return a name that any terminal can show: what is no visible character is written as its code."""
-    return name if name.isprintable() else repr(name)[1:-1]
+def printable(name: str, most: int = _MOST_LISTED) -> str:
+    """Return a name that any terminal can show, cut short: what is no visible character becomes its code."""
+    name = name[: most + 1]
+    text = name if name.isprintable() else repr(name)[1:-1]
+    text = text.replace("\ufffd", "?")  # stands for bytes that are no text
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names of a file in a row, cut short."""
+    return printable(", ".join(names))
 
 
 @dataclass
@@ -99,48 +126,80 @@ class Columns:
     ----------
     line : ndarray of int64, shape (n,)
         Line numbers in the file, from 1.
-    time : ndarray of int64 or float64, shape (n,)
-        Times as written; nanoseconds since 1970 where the file has dates.
-    prompt_tok, output_tok : ndarray of int64, shape (n,)
-        1 to `MAX_TOK`.
+    time : ndarray of int64 or float64, shape (n,), or None
+        Times as written; nanoseconds since 1970 where the file has dates; None where it has none.
+    prompt_tok : ndarray of int64, shape (n,)
+        0 to `MAX_TOK`.
+    output_tok : ndarray of int64, shape (n,)
+        0 to `MAX_TOK`, or `UNSTATED`.
     id_ptr, ids : ndarray of int64, optional
         Hash ids of each prompt's blocks in CSR form; None where the format has none.
     session : list of str, optional
         Session names, empty where unknown.
-    time_column, prompt_column, id_column : str
+    waits : ndarray of bool, shape (n,), optional
+        Rows whose time counts from the answer to the row before in their session.
+    grows : bool
+        Sessions are conversations: a prompt starts with the turn before and its answer.
+    prefix : tuple of (list of str, ndarray of int64), optional
+        Each prompt's group, empty for none, and how many of its first tokens are its group's.
+    block_tok : int, optional
+        Tokens an id stands for, where the file says so.
+    time_column, prompt_column, output_column, id_column : str
         Names for messages.
+    there : str
+        What the file has instead of what is missing, for messages.
     ignored : tuple of str
         Columns of the file that play no part.
+    repaired : tuple of Finding
     notes : tuple of str
+    follows, think_s : ndarray, shape (n,), optional
+        As in `Workload`, by row; set by `turns.with_waits`.
     """
 
     line: np.ndarray
-    time: np.ndarray
+    time: np.ndarray | None
     prompt_tok: np.ndarray
     output_tok: np.ndarray
     id_ptr: np.ndarray | None = None
     ids: np.ndarray | None = None
     session: list[str] | None = None
+    waits: np.ndarray | None = None
+    grows: bool = False
+    prefix: tuple[list[str], np.ndarray] | None = None
+    block_tok: int | None = None
     time_column: str = "timestamp"
     prompt_column: str = "input_length"
+    output_column: str = "output_length"
     id_column: str = "hash_ids"
+    there: str = ""
     ignored: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    repaired: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    follows: np.ndarray | None = None
+    think_s: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.line)
 
     def keep(self, rows: np.ndarray) -> Columns:
-        """Return the rows where the mask holds, or those at the given indices in that order."""
-        if rows.dtype == bool:
-            if rows.all():
-                return self
-            rows = np.flatnonzero(rows)
-        kept = Columns(**{**self.__dict__})
-        kept.line, kept.time = self.line[rows], self.time[rows]
-        kept.prompt_tok, kept.output_tok = self.prompt_tok[rows], self.output_tok[rows]
+        """Return the rows where the mask holds, in their order."""
+        if rows.all():
+            return self
+        where = np.flatnonzero(rows)
+        kept = replace(self, line=self.line[rows])
+        for name in ("time", "prompt_tok", "output_tok", "waits"):
+            values = getattr(self, name)
+            setattr(kept, name, None if values is None else values[rows])
+        if self.follows is not None and self.think_s is not None:
+            place = np.full(len(self), -1, dtype=np.int64)
+            place[where] = np.arange(len(where))
+            before = self.follows[rows]
+            kept.follows = np.where(before >= 0, place[before], -1)
+            kept.think_s = np.where(kept.follows >= 0, self.think_s[rows], 0.0)
         if self.session is not None:
-            kept.session = [self.session[i] for i in rows]
+            kept.session = [self.session[i] for i in where]
+        if self.prefix is not None:
+            kept.prefix = ([self.prefix[0][i] for i in where], self.prefix[1][rows])
         if self.id_ptr is not None and self.ids is not None:
-            kept.id_ptr, kept.ids = gather(self.id_ptr, self.ids, rows)
+            kept.id_ptr, kept.ids = gather(self.id_ptr, self.ids, where)
         return kept

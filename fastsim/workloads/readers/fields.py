@@ -38,7 +38,9 @@ def number(text: str) -> int | Decimal:
 
 
 def count(value: Any) -> int:
-    """Return a number of tokens: whole, 1 to `MAX_TOK`; 374.0 is 374, and true is not 1.
+    """Return a number of tokens: whole, 0 to `MAX_TOK`; 374.0 is 374, and true is not 1.
+
+    What is to become of 0 is not decided here, and refused as what it is otherwise: no length.
 
     Raises
     ------
@@ -46,7 +48,7 @@ def count(value: Any) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise Bad(f"must be a whole number from 1 to {MAX_TOK:,}")
-    if not 1 <= value <= MAX_TOK or value != int(value):
+    if not 0 <= value <= MAX_TOK or value != int(value):
         raise Bad(f"must be a whole number from 1 to {MAX_TOK:,}")
     return int(value)
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastsim.errors import InputError, nearest
-from fastsim.workloads.readers import mooncake
-from fastsim.workloads.readers.clock import DATE, GUESS
+from fastsim.workloads.readers import mooncake, otlp, sharegpt, weka
+from fastsim.workloads.readers.clock import DATE, WHOLE_MS
 from fastsim.workloads.readers.columns import Columns, Complaints, show
+from fastsim.workloads.readers.options import ReadOptions
 from fastsim.workloads.readers.source import Source
 from fastsim.workloads.readers.tables import Table, header
 
@@ -27,11 +28,11 @@ class Format:
     marks : tuple of str
         Names of columns or keys that tell it from others; a file that has most of them is taken for it.
     unit : str
-        Unit of its times: "s", "ms", "us", "ns", `GUESS` or `DATE`.
+        Unit of its times: "s", "ms", "us", "ns", `WHOLE_MS` or `DATE`.
     has_ids : bool
         Prompts come with hash ids, so a block size applies.
     read : callable
-        (Source, Complaints) -> Columns, every value checked.
+        (Source, Complaints, ReadOptions) -> Columns, every value checked.
     is_json : bool
     """
 
@@ -40,7 +41,7 @@ class Format:
     marks: tuple[str, ...]
     unit: str
     has_ids: bool
-    read: Callable[[Source, Complaints], Columns]
+    read: Callable[[Source, Complaints, ReadOptions], Columns]
     is_json: bool = False
 
 
@@ -49,10 +50,10 @@ def _table(name: str, doc: str, table: Table) -> Format:
 
 
 def _refusing(name: str, doc: str, marks: tuple[str, ...], what: str, is_json: bool = True) -> Format:
-    def read(source: Source, complaints: Complaints) -> Columns:
+    def read(source: Source, complaints: Complaints, options: ReadOptions) -> Columns:
         raise InputError(f"{source.name}: {what}")
 
-    return Format(name, doc, marks, GUESS, False, read, is_json)
+    return Format(name, doc, marks, WHOLE_MS, False, read, is_json)
 
 
 FORMATS: dict[str, Format] = {
@@ -60,11 +61,21 @@ FORMATS: dict[str, Format] = {
     for entry in (
         Format(
             "mooncake",
-            "JSON lines: timestamp, input_length, output_length; hash_ids of any block size, session_id",
+            "JSON lines: timestamp (ms), input_length, output_length; hash_ids of any size, session_id, "
+            "delay (ms after an answer)",
             (*mooncake.KEYS, mooncake.IDS),
-            GUESS,
+            WHOLE_MS,
             True,
             mooncake.read,
+            is_json=True,
+        ),
+        Format(
+            "bailian",
+            "JSON lines of Alibaba's Bailian: as mooncake but timestamp (s), with chat_id and parent_chat_id",
+            (*mooncake.KEYS, mooncake.IDS, *mooncake.LINKS),
+            "s",
+            True,
+            mooncake.read_linked,
             is_json=True,
         ),
         _table(
@@ -84,12 +95,14 @@ FORMATS: dict[str, Format] = {
         ),
         _table(
             "vidur",
-            "CSV of processed traces for Vidur: arrived_at (s), num_prefill_tokens, num_decode_tokens",
+            "CSV of processed traces for Vidur: arrived_at (s, may be missing), num_prefill_tokens, "
+            "num_decode_tokens",
             Table("arrived_at", "num_prefill_tokens", "num_decode_tokens", "s"),
         ),
         _table(
             "blis",
-            "CSV of BLIS (inference-sim) trace v2: arrival_time_us, input_tokens, output_tokens, session_id",
+            "CSV of BLIS (inference-sim) trace v2: arrival_time_us, input_tokens, output_tokens, session_id, "
+            "prefix_group and prefix_length",
             Table(
                 "arrival_time_us",
                 "input_tokens",
@@ -97,7 +110,9 @@ FORMATS: dict[str, Format] = {
                 "us",
                 session="session_id",
                 request_id="request_id",
-                unread="prefix_group",
+                group="prefix_group",
+                prefix="prefix_length",
+                whole="server_input_tokens",
                 note="requests arrive at arrival_time_us; send_time_us, which may be Unix time, is not used",
             ),
         ),
@@ -109,27 +124,32 @@ FORMATS: dict[str, Format] = {
             "generate requests with ServeGen and give that CSV (t, input, output, client)",
             is_json=False,
         ),
-        _refusing(
+        Format(
             "sharegpt",
-            "ShareGPT conversations: refused, they hold no times",
-            ("conversations",),
-            "these are ShareGPT conversations, texts without times or token counts; tokenise them and "
-            "write timestamp, input_length, output_length a line (format mooncake)",
+            "ShareGPT conversations in JSON, with token counts or texts (chars_per_tok); no times (arrivals)",
+            (sharegpt.KEY,),
+            "s",
+            False,
+            sharegpt.read,
+            is_json=True,
         ),
-        _refusing(
+        Format(
             "otlp",
-            "OpenTelemetry spans in OTLP JSON: refused so far",
+            "OpenTelemetry spans in OTLP JSON: model calls with gen_ai.usage tokens, by their starts",
             ("resourceSpans", "scopeSpans"),
-            "these are OpenTelemetry spans (OTLP JSON), which are not read yet; write timestamp, "
-            "input_length, output_length of each model call a line (format mooncake)",
+            "ns",
+            False,
+            otlp.read,
+            is_json=True,
         ),
-        _refusing(
+        Format(
             "weka",
-            "Sessions of kv-cache-tester (Weka): refused so far",
-            ("hash_id_scope", "tool_tokens", "requests"),
-            "this is one session of kv-cache-tester (Weka), with times and hash ids of its own, which is not "
-            "read yet; merge sessions on one timeline as timestamp, input_length, output_length, hash_ids "
-            "a line (format mooncake)",
+            "Sessions of kv-cache-tester (Weka), one a file, a line or an element: t (s), in, out, hash_ids",
+            (weka.SCOPE, "tool_tokens", weka.REQUESTS),
+            "s",
+            True,
+            weka.read,
+            is_json=True,
         ),
     )
 }
@@ -153,7 +173,8 @@ def choose_format(source: Source, stated: str | None) -> tuple[Format, str]:
     names = header(head)
     keys = [key.decode() for key in _JSON_KEY.findall(head)]
     for is_json, found in ((False, names), (True, keys)):
-        best = max((f for f in FORMATS.values() if f.is_json == is_json), key=lambda f: _share(f, found))
+        of_kind = [entry for entry in FORMATS.values() if entry.is_json == is_json]
+        best = max(of_kind, key=lambda entry: (_share(entry, found), len(entry.marks)))
         if _share(best, found) > 0.5:
             marks = [mark for mark in best.marks if mark in found]
             what = "keys" if is_json else "columns"

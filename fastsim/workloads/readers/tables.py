@@ -12,7 +12,8 @@ import numpy as np
 from fastsim.errors import InputError
 from fastsim.workloads.readers import fields
 from fastsim.workloads.readers.clock import DATE
-from fastsim.workloads.readers.columns import MAX_TOK, Columns, Complaints, Phrase
+from fastsim.workloads.readers.columns import MAX_TOK, UNSTATED, Columns, Complaints, Phrase, listed
+from fastsim.workloads.readers.options import ReadOptions
 from fastsim.workloads.readers.source import Source
 
 _DATES = re.compile(r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?\n)+", re.ASCII)
@@ -30,9 +31,10 @@ class Table:
     session : str
         Column with session names, empty if there is none; it may be missing in a file.
     request_id : str
-        Column whose values must all differ, empty if there is none.
-    unread : str
-        Column that must stay empty because its meaning is not read, empty if there is none.
+        Column whose values should all differ, empty if there is none.
+    group, prefix, whole : str
+        Columns with the name of a group that shares a prefix, the tokens of that, which `prompt` leaves out,
+        and the tokens of both together; empty if there are none.
     note : str
         What a user should know about reading this format.
     """
@@ -43,21 +45,28 @@ class Table:
     unit: str
     session: str = ""
     request_id: str = ""
-    unread: str = ""
+    group: str = ""
+    prefix: str = ""
+    whole: str = ""
     note: str = ""
 
     @property
     def required(self) -> tuple[str, str, str]:
-        """The columns without which a row is no request."""
+        """The columns that make a row a request; a file without times or outputs needs them stated."""
         return self.time, self.prompt, self.output
 
-    def read(self, source: Source, complaints: Complaints) -> Columns:
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """All columns that play a part."""
+        return (*self.required, self.session, self.request_id, self.group, self.prefix, self.whole)
+
+    def read(self, source: Source, complaints: Complaints, options: ReadOptions) -> Columns:
         """Read the columns at once if nothing is odd about them, else row by row to find what is."""
         columns = _fast(source.data, self)
         if columns is None:
             columns = _careful(source.data, self, complaints)
-        columns.time_column, columns.prompt_column = self.time, self.prompt
-        columns.notes = (self.note,) if self.note else ()
+        columns.time_column, columns.prompt_column, columns.output_column = self.required
+        columns.notes = (*columns.notes, *((self.note,) if self.note else ()))
         return columns
 
 
@@ -82,7 +91,7 @@ def _fast(data: bytes, table: Table) -> Columns | None:
     if set(map(len, rows)) != {len(names)} or len(rows) < 2 or not set(table.required) <= set(names):
         return None
     column = dict(zip(names, zip(*rows[1:], strict=True), strict=True))
-    if len(column) < len(names) or any(column.get(table.unread, ())):
+    if len(column) < len(names) or any(column.get(table.group, ())):
         return None
     if len(set(column.get(table.request_id, range(1, len(rows))))) < len(rows) - 1:
         return None
@@ -98,7 +107,7 @@ def _fast(data: bytes, table: Table) -> Columns | None:
 
 
 def _ignored(names: list[str], table: Table) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in (*table.required, table.session, table.request_id))
+    return tuple(name for name in names if name not in table.read_columns)
 
 
 def _times(texts: tuple[str, ...]) -> np.ndarray | None:
@@ -116,7 +125,7 @@ def _counts(texts: tuple[str, ...]) -> np.ndarray | None:
     if not all(map(str.isdigit, texts)) or max(map(len, texts)) > len(str(MAX_TOK)):
         return None
     values = np.array(list(map(int, texts)))
-    return values if ((values >= 1) & (values <= MAX_TOK)).all() else None
+    return values if (values <= MAX_TOK).all() else None
 
 
 def _dates(texts: tuple[str, ...]) -> np.ndarray | None:
@@ -140,6 +149,7 @@ def _careful(data: bytes, table: Table, complaints: Complaints) -> Columns:
     names: list[str] | None = None
     rows: list[tuple] = []
     check = _RowCheck(table, complaints)
+    cut = not data.endswith((b"\n", b"\r"))
     while True:
         start = reader.line_num + 1
         try:
@@ -154,23 +164,32 @@ def _careful(data: bytes, table: Table, complaints: Complaints) -> Columns:
         if names is None:
             names = _names(cells, table, complaints.file, start)
         elif len(cells) != len(names):
+            if cut and rows and len(cells) < len(names) and next(reader, None) is None:
+                complaints.cut_short(start)
+                break
             cell_count = Phrase(f"a row of {len(cells)} values")
             complaints.row(start, "", cell_count, f"must have {len(names)} as the header has")
         elif (row := check.values(start, dict(zip(names, map(str.strip, cells), strict=True)))) is not None:
             rows.append(row)
-    return _columns(rows, names or [], table)
+    columns = _columns(rows, names or [], table)
+    columns.notes = check.notes()
+    return columns
 
 
 def _columns(rows: list[tuple], names: list[str], table: Table) -> Columns:
-    line, time, prompt, output, session = zip(*rows, strict=True) if rows else ((),) * 5
-    return Columns(
+    line, time, prompt, output, session, group, prefix = zip(*rows, strict=True) if rows else ((),) * 7
+    columns = Columns(
         np.array(line, dtype=np.int64),
-        np.array(time),
+        np.array(time) if table.time in names else None,
         np.array(prompt, dtype=np.int64),
         np.array(output, dtype=np.int64),
         session=list(session) if table.session in names else None,
+        there=f"the header has {listed(names)}; ",
         ignored=_ignored(names, table),
     )
+    if any(group):
+        columns.prefix = (list(group), np.array(prefix, dtype=np.int64))
+    return columns
 
 
 def _text(data: bytes, complaints: Complaints) -> str:
@@ -187,13 +206,13 @@ def _text(data: bytes, complaints: Complaints) -> str:
 
 
 def _names(cells: list[str], table: Table, file: str, line: int) -> list[str]:
-    """Return the header's names, which must hold those required and none twice."""
+    """Return the header's names, which must hold the prompt's and none twice."""
     names = [cell.strip() for cell in cells]
-    for name in table.required:
-        if name not in names:
-            there = ", ".join(names)
-            raise InputError(f"{file}, line {line}: column {name!r} is missing; the header has {there}")
-    twice = [name for name in (*table.required, table.session) if names.count(name) > 1]
+    if table.prompt not in names:
+        raise InputError(
+            f"{file}, line {line}: column {table.prompt!r} is missing; the header has {listed(names)}"
+        )
+    twice = [name for name in table.read_columns if name and names.count(name) > 1]
     if twice:
         raise InputError(f"{file}, line {line}: column {twice[0]!r} stands twice in the header")
     return names
@@ -207,26 +226,29 @@ class _RowCheck:
         self.complaints = complaints
         self.zoned: bool | None = None
         self.ids: set[str] = set()
+        self.repeated: list[int] = []  # lines whose request id stood before
+        self.other_sums: list[int] = []  # lines whose whole prompt is not prefix and rest
 
     def values(self, line: int, row: dict[str, str]) -> tuple | None:
-        """Return (line, time, prompt, output, session) of a row, or None after a complaint."""
+        """Return (line, time, prompt, output, session, group, prefix) of a row, or None after a complaint."""
         table, column = self.table, self.table.time
         try:
-            time = self._time(row[column])
+            time = self._time(row[column]) if column in row else 0
             column = table.prompt
             prompt = fields.count(fields.number(row[column]))
             column = table.output
-            output = fields.count(fields.number(row[column]))
-            column = table.request_id
-            if column in row:
-                self._new_id(row[column])
-            column = table.unread
-            if row.get(column):
-                raise fields.Bad("must be empty; what it means is not read yet")
+            output = fields.count(fields.number(row[column])) if column in row else UNSTATED
+            group, prefix = row.get(table.group, ""), 0
+            column = table.prefix
+            if group and row.get(column):
+                prefix = fields.count(fields.number(row[column]))
         except fields.Bad as bad:
             self.complaints.row(line, column, row[column], str(bad))
             return None
-        return line, time, prompt, output, row.get(table.session, "")
+        if prompt:
+            prompt += prefix
+        self._look(line, row, prompt)
+        return line, time, prompt, output, row.get(table.session, ""), group, prefix
 
     def _time(self, text: str) -> int | float:
         if self.table.unit != DATE:
@@ -240,7 +262,27 @@ class _RowCheck:
             )
         return ns
 
-    def _new_id(self, text: str) -> None:
-        if text in self.ids:
-            raise fields.Bad("must not occur twice")
-        self.ids.add(text)
+    def _look(self, line: int, row: dict[str, str], prompt: int) -> None:
+        """Keep in mind what is worth a word of warning."""
+        name = row.get(self.table.request_id)
+        if name:
+            self.repeated += [line] if name in self.ids else []
+            self.ids.add(name)
+        whole = row.get(self.table.whole)
+        self.other_sums += [line] if whole and whole not in ("0", str(prompt)) else []
+
+    def notes(self) -> tuple[str, ...]:
+        """Words of warning on all rows so far."""
+        table = self.table
+        notes = []
+        if self.repeated:
+            notes.append(
+                f"warning: rows whose {table.request_id} stood before: {len(self.repeated):,} (first: line "
+                f"{self.repeated[0]}); all are kept"
+            )
+        if self.other_sums:
+            notes.append(
+                f"warning: rows whose {table.whole} is not {table.prompt} and {table.prefix} together: "
+                f"{len(self.other_sums):,} (first: line {self.other_sums[0]}); the sum is taken"
+            )
+        return tuple(notes)
