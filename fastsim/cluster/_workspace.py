@@ -14,6 +14,7 @@ from fastsim.cluster import _state as st
 from fastsim.cluster._look import start_gauges
 from fastsim.cluster._table import copy_into
 from fastsim.cluster.config import Cluster
+from fastsim.cluster.fitting import fits, too_large
 from fastsim.cluster.knowledge import Knowledge
 from fastsim.cluster.orders import MOST_GROUPS, ORDERS
 from fastsim.cluster.outages import compiled_steps, outage_rows
@@ -270,18 +271,9 @@ def _longest_tok(workload: Workload) -> int:
 def _require_fitting(workload: Workload, cluster: Cluster) -> None:
     if len(workload.arrival_s) == 0:
         raise InputError("workload: it has no requests; it must have at least 1")
-    held = workload.prompt_tok + workload.output_tok
-    if cluster.engine == "vllm":
-        held = held - 1  # the last token is never computed; the lecture reserves room for it all the same
-    too_large = np.flatnonzero(-(-held // cluster.block) > cluster.kv_blocks)
-    if len(too_large):
-        i = int(too_large[0])
-        raise InputError(
-            f"workload: request {i} ({workload.prompt_tok[i]} prompt + "
-            f"{workload.output_tok[i]} output tokens) "
-            f"can never fit kv_tok = {cluster.kv_tok} of a replica ({len(too_large)} such requests); "
-            f"raise kv_tok, or load the trace with max_tok = {cluster.kv_tok}"
-        )
+    fit = fits(workload, cluster)
+    if not fit.all():
+        raise too_large(workload, cluster, fit)
     if workload.arrival_s[-1] > _PS_RANGE_S:
         raise InputError(
             f"workload: arrival_s = {workload.arrival_s[-1]} is not allowed; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.errors import InputError
-from fastsim.sweep.experiments.cluster import prepare, serve
+from fastsim.sweep.experiments.cluster import prepare, serve, served
 from fastsim.sweep.params import Params
 from fastsim.sweep.spec import parse
 
@@ -84,7 +84,7 @@ def explain(
     if len(sweep.cells()) != 1:
         raise InputError("explain looks at one run; for lists of values write a sweep")
     (params,) = sweep.cells()
-    workload = prepare(params, sweep.seed, 0)
+    workload = served(params, prepare(params, sweep.seed, 0))
     note(str(workload.summary))
     n = len(workload)
     if not 0 <= request < n:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.sweep.experiments import experiment
+from fastsim.sweep.experiments.cluster import served
 from fastsim.sweep.params import Params
 from fastsim.sweep.spec import parse
 
@@ -71,7 +72,7 @@ def replay(
     if sweep.grids[0].axes != ("router",):
         raise InputError("replay compares routers; for lists of other values write a sweep")
     what, cells = experiment(sweep.experiment), sweep.cells()
-    workload = what.prepare(cells[0], sweep.seed, 0)
+    workload = served(cells[0], what.prepare(cells[0], sweep.seed, 0))
     note(f"{workload.summary}\n{_reuse(workload, cells[0]['cluster'])}")
     note("compiling or loading kernels")
     what.warmup(cells, lambda text: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from os import PathLike, fspath
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from fastsim.workloads.readers.source import file_bytes
 from fastsim.workloads.summary import WorkloadSummary
 from fastsim.workloads.workload import Workload
 
+# Options that say how a file is to be read, apart from what is made of what was read.
+STATED = tuple(field.name for field in fields(ReadOptions) if field.name != "draws")
 _MODES = ("compress", "thin")
 _ARRAYS = (
     "arrival_s",

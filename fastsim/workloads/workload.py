@@ -6,12 +6,13 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from fastsim.errors import InputError
 from fastsim.workloads.csr import gather
 from fastsim.workloads.origin import Origin
-from fastsim.workloads.summary import WorkloadSummary
+from fastsim.workloads.summary import Finding, WorkloadSummary
 
 # Stands for "the usual value" in the columns that most workloads leave to it.
 _USUAL = np.empty(0, dtype=np.int64)
@@ -167,6 +168,11 @@ class Workload:
         """
         chosen = np.arange(len(self))[slice(index) if isinstance(index, int) else index]
         return self.arranged(chosen, self.arrival_s[chosen], note)
+
+    def without(self, finding: Finding) -> Workload:
+        """Return the workload with a word in its summary on rows that were left out."""
+        dropped = (*self.summary.dropped, finding)
+        return replace(self, summary=msgspec.structs.replace(self.summary, dropped=dropped))
 
     def arranged(self, index: np.ndarray, arrival_s: np.ndarray, note: str = "") -> Workload:
         """Return requests in another order at other times; symbols that none of them mentions are dropped.

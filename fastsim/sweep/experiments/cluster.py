@@ -167,13 +167,28 @@ def prepare(params: Params, seed: int, replicate: int) -> Workload:
     return workloads.load(path, seed=seed, replicate=replicate, **given)
 
 
+def served(params: Params, workload: Workload) -> Workload:
+    """What of the workload is served: with ``skip_bad``, only the requests that fit a replica."""
+    from fastsim.cluster.config import Cluster
+    from fastsim.cluster.fitting import only_fitting
+
+    if not params["workload"].get("skip_bad"):
+        return workload
+    kept = workload.__dict__.setdefault("_fitting", {})  # with the workload, as its compiled prompts are
+    cluster = Cluster(**params["cluster"])
+    key = (cluster.engine, cluster.block, cluster.kv_blocks)
+    if key not in kept:
+        kept[key] = only_fitting(workload, cluster)
+    return kept[key]
+
+
 def serve(params: Params, workload: Workload, seed: int, replicate: int, *, record: bool = False) -> Result:
     """Serve the workload."""
     from fastsim.cluster.config import Cluster
     from fastsim.cluster.simulate import simulate
 
     return simulate(
-        workload,
+        served(params, workload),
         Cluster(**params["cluster"]),
         params["router"],
         params["router_params"],
@@ -189,13 +204,15 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
     """Serve the workload and report the run's figures, P99s too: a table withholds those of overload."""
     from fastsim.stats import is_below_capacity
 
-    known = serve(params, workload, seed, replicate).figures
+    kept = served(params, workload)
+    known = serve(params, kept, seed, replicate).figures
     capacity = capacity_of(params, seed)
-    load = None if workload.offered_rps is None else workload.offered_rps / capacity.rps
+    load = None if kept.offered_rps is None else kept.offered_rps / capacity.rps
     known = {
         **known,
         "warmup_s": params["warmup_s"],
         "samples": known["requests"],
+        "left_out": len(workload) - len(kept),
         "capacity_rps": capacity.rps,
         "offered_load": load,
         "stable": is_below_capacity(load, refuses=capacity.refuses),
@@ -224,7 +241,7 @@ def _measured(params: Params, seed: int) -> Capacity:
     return capacities.together(
         [
             capacity(
-                prepare(params, seed, replicate),
+                served(params, prepare(params, seed, replicate)),
                 cluster,
                 router,
                 params["router_params"],
@@ -280,8 +297,9 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
 
 def _reading(workload: Params) -> Params:
     """How a trace is read, apart from what is made of it."""
-    names = ("format", "block_tok", "time_unit", "skip_bad")
-    return {"path": workload["trace"], **{name: workload[name] for name in names if name in workload}}
+    from fastsim.workloads.load import STATED
+
+    return {"path": workload["trace"], **{name: workload[name] for name in STATED if name in workload}}
 
 
 def _latencies() -> dict[str, Metric]:
@@ -297,6 +315,7 @@ def _latencies() -> dict[str, Metric]:
 METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
     "samples": Metric("requests used", type=int),
+    "left_out": Metric("requests too long for a replica", type=int),
     "stable": Metric("stable", type=bool),
     "offered_load": Metric("offered load", doc="requests offered over what cluster and router can finish"),
     "capacity_rps": Metric("capacity", "1/s"),

@@ -94,7 +94,7 @@ def drop_misfits(columns: Columns, blocks: Blocks, complaints: Complaints) -> Co
     for i in np.flatnonzero(count != needed):
         reason = f"must hold {needed[i]} for {columns.prompt_column} {columns.prompt_tok[i]}"
         reason += f" at {blocks.block_tok} tokens an id, which is {blocks.why.split(',')[0]}"
-        if columns.waits is not None:
+        if columns.follows is not None and (columns.follows >= 0).any():
             reason += "; if that is only what a turn adds, state turns = 'added'"
         ids = Phrase(f"a list of {count[i]} ids")
         complaints.row(int(columns.line[i]), columns.id_column, ids, reason, rule=rule)

@@ -48,17 +48,12 @@ def drop_mixed_times(columns: Columns, unit: str, complaints: Complaints) -> Col
     Columns
         Without the rows complained about.
     """
-    assert columns.time is not None
     unix = _looks_unix(columns.time, unit)
-    if columns.waits is not None:
-        unix &= ~columns.waits
-    counted = np.ones(len(unix), dtype=bool) if columns.waits is None else ~columns.waits
-    if unix[counted].all() or not unix.any():
+    if unix.all() or not unix.any():
         return columns
     odd, kind = unix, "must be a relative time like those of other rows; this looks like Unix time"
-    share = unix[counted].mean()
-    if share > 0.5 or (share == 0.5 and unix[counted][0]):
-        odd, kind = counted & ~unix, "must be a Unix time like those of other rows; this looks relative"
+    if unix.mean() > 0.5 or (unix.mean() == 0.5 and unix[0]):
+        odd, kind = ~unix, "must be a Unix time like those of other rows; this looks relative"
     complaints.rows(odd, columns.line, columns.time_column, columns.time, kind)
     return columns.keep(~odd)
 

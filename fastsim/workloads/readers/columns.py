@@ -126,8 +126,8 @@ class Columns:
     ----------
     line : ndarray of int64, shape (n,)
         Line numbers in the file, from 1.
-    time : ndarray of int64 or float64, shape (n,), or None
-        Times as written; nanoseconds since 1970 where the file has dates; None where it has none.
+    time : ndarray of int64 or float64, shape (n,)
+        Times as written; nanoseconds since 1970 where the file has dates.
     prompt_tok : ndarray of int64, shape (n,)
         0 to `MAX_TOK`.
     output_tok : ndarray of int64, shape (n,)
@@ -136,6 +136,8 @@ class Columns:
         Hash ids of each prompt's blocks in CSR form; None where the format has none.
     session : list of str, optional
         Session names, empty where unknown.
+    untimed : bool
+        The file does not say when requests and sessions start: times, in seconds, count from there.
     waits : ndarray of bool, shape (n,), optional
         Rows whose time counts from the answer to the row before in their session.
     grows : bool
@@ -152,17 +154,19 @@ class Columns:
         Columns of the file that play no part.
     repaired : tuple of Finding
     notes : tuple of str
-    follows, think_s : ndarray, shape (n,), optional
-        As in `Workload`, by row; set by `turns.with_waits`.
+    follows, think : ndarray, shape (n,), optional
+        The row whose answer each waits for, or -1, and for how long, in the unit of `time`; set by
+        `turns.with_waits`.
     """
 
     line: np.ndarray
-    time: np.ndarray | None
+    time: np.ndarray
     prompt_tok: np.ndarray
     output_tok: np.ndarray
     id_ptr: np.ndarray | None = None
     ids: np.ndarray | None = None
     session: list[str] | None = None
+    untimed: bool = False
     waits: np.ndarray | None = None
     grows: bool = False
     prefix: tuple[list[str], np.ndarray] | None = None
@@ -176,13 +180,16 @@ class Columns:
     repaired: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     follows: np.ndarray | None = None
-    think_s: np.ndarray | None = None
+    think: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.line)
 
     def keep(self, rows: np.ndarray) -> Columns:
-        """Return the rows where the mask holds, in their order."""
+        """Return the rows where the mask holds, in their order.
+
+        A row that waits for one that is left out waits for what that one waited for, so much longer.
+        """
         if rows.all():
             return self
         where = np.flatnonzero(rows)
@@ -190,12 +197,14 @@ class Columns:
         for name in ("time", "prompt_tok", "output_tok", "waits"):
             values = getattr(self, name)
             setattr(kept, name, None if values is None else values[rows])
-        if self.follows is not None and self.think_s is not None:
-            place = np.full(len(self), -1, dtype=np.int64)
-            place[where] = np.arange(len(where))
-            before = self.follows[rows]
-            kept.follows = np.where(before >= 0, place[before], -1)
-            kept.think_s = np.where(kept.follows >= 0, self.think_s[rows], 0.0)
+        if self.follows is not None and self.think is not None:
+            follows, think = self.follows.copy(), self.think.copy()
+            while (lost := (follows >= 0) & ~rows[follows]).any():
+                think[lost] += self.think[follows[lost]]
+                follows[lost] = self.follows[follows[lost]]
+            place = np.cumsum(rows) - 1
+            kept.follows = np.where(follows >= 0, place[follows], -1)[rows]
+            kept.think = np.where(follows >= 0, think, 0)[rows]
         if self.session is not None:
             kept.session = [self.session[i] for i in where]
         if self.prefix is not None:

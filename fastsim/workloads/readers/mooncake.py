@@ -174,7 +174,7 @@ def _careful(data: bytes, complaints: Complaints, *, linked: bool = False) -> Co
     used = (*KEYS, IDS, DELAY, *(LINKS if linked else (SESSION,)))
     columns = Columns(
         np.array(line, dtype=np.int64),
-        None,
+        np.zeros(len(line)),
         np.array(prompt, dtype=np.int64),
         np.array(output, dtype=np.int64),
         there=f"the rows have {listed(names)}; ",
@@ -194,6 +194,7 @@ def _with_times(columns: Columns, time: tuple, delay: tuple, complaints: Complai
     A delay of a session's first row counts from its timestamp or, without one, from the start of the trace.
     """
     if all(each is None for each in (*time, *delay)):
+        columns.untimed = True
         return columns
     n = len(columns)
     values: list[Any] = [0] * n

@@ -54,12 +54,12 @@ def read_trace(path: str, raw: bytes, options: ReadOptions) -> Workload:
     complaints = Complaints(path, options.skip_bad)
     columns = entry.read(source, complaints, options)
     rows_read = len(columns) + complaints.count
-    columns = without_empty(_some(columns, complaints), options, complaints)
+    columns = with_waits(_some(columns, complaints))
+    columns = without_empty(columns, options, complaints)
     columns = with_outputs(_some(columns, complaints), options, complaints)
     columns, clock = _in_seconds(_some(columns, complaints), entry, options, complaints)
-    columns = with_waits(with_arrivals(columns, options, complaints))
+    columns = with_arrivals(columns, options, complaints)
     columns, paths, blocks, warnings = _with_symbols(columns, options, complaints)
-    assert columns.time is not None
     order, moved = _in_order(columns)
     arrival_s = columns.time[order]
     unknown_unit = clocks.Clock("", "the file has no times")
@@ -91,9 +91,8 @@ def _workload(
     columns: Columns, paths: Paths, order: np.ndarray, summary: WorkloadSummary, name: str
 ) -> Workload:
     """Put rows in order and make the workload."""
-    assert columns.time is not None
     assert columns.follows is not None
-    assert columns.think_s is not None
+    assert columns.think is not None
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     follows = columns.follows[order]
@@ -109,7 +108,7 @@ def _workload(
         answer=paths.answer[order],
         session=_session_numbers(columns.session, order),
         follows=np.where(follows >= 0, place[follows], -1),
-        think_s=columns.think_s[order],
+        think_s=columns.think[order],
         summary=summary,
     )
 
@@ -147,20 +146,13 @@ def _in_seconds(
     columns: Columns, entry: Format, options: ReadOptions, complaints: Complaints
 ) -> tuple[Columns, clocks.Clock | None]:
     """Return the columns with times in seconds, if they have any, and how they were read."""
-    if columns.time is None:
-        if columns.waits is not None:
-            columns.time = np.where(columns.waits, options.think_s, 0.0)
-            if options.arrivals is None:
-                columns.time = None
+    if columns.untimed:
         return columns, None
     columns = clocks.drop_mixed_times(columns, options.time_unit or entry.unit, complaints)
-    assert columns.time is not None
-    waits = np.zeros(len(columns), dtype=bool) if columns.waits is None else columns.waits
-    clock = clocks.read_clock(complaints.file, columns.time[~waits], entry.unit, options.time_unit)
-    written = columns.time
-    columns.time = np.empty(len(written))
-    columns.time[~waits] = clocks.to_seconds(written[~waits], clock)
-    columns.time[waits] = clocks.to_seconds(written[waits], replace(clock, unix=False))
+    clock = clocks.read_clock(complaints.file, columns.time, entry.unit, options.time_unit)
+    written, columns.time = columns.time, clocks.to_seconds(columns.time, clock)
+    assert columns.think is not None
+    columns.think = clocks.to_seconds(columns.think, replace(clock, unix=False))
     late = columns.time > clocks.MAX_SPAN_S
     reason = f"must lie within {clocks.MAX_SPAN_S:.0e} s of the start"
     complaints.rows(late, columns.line, columns.time_column, written, reason)
@@ -230,7 +222,6 @@ def _why_no_blocks(columns: Columns, paths: Paths) -> str:
 
 def _in_order(columns: Columns) -> tuple[np.ndarray, tuple[Finding, ...]]:
     """Return the rows in order of time, ties in file order, and a word on the rows that were moved."""
-    assert columns.time is not None
     assert columns.follows is not None
     own_s = np.where(columns.follows < 0, columns.time, 0.0)
     early = (own_s < np.maximum.accumulate(own_s)) & (columns.follows < 0)

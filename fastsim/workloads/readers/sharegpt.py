@@ -49,10 +49,11 @@ def read(source: Source, complaints: Complaints, options: ReadOptions) -> Column
     lines, prompt, output, session, waits = zip(*rows, strict=True) if rows else ((),) * 5
     columns = Columns(
         np.array(lines, dtype=np.int64),
-        None,
+        np.where(waits, options.think_s, 0.0),
         np.array(prompt, dtype=np.int64),
         np.array(output, dtype=np.int64),
         session=list(session),
+        untimed=True,
         waits=np.array(waits, dtype=bool),
         grows=True,
         time_column="timestamp",

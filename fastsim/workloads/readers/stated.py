@@ -86,7 +86,7 @@ def with_arrivals(columns: Columns, options: ReadOptions, complaints: Complaints
         If the file has no times and no arrival process is stated.
     """
     if options.arrivals is None:
-        if columns.time is None:
+        if columns.untimed:
             raise InputError(
                 f"{complaints.file}: column {columns.time_column!r} is missing; {columns.there}"
                 f'state an arrival process, such as arrivals = "poisson(2)" (requests/s)'
@@ -95,7 +95,6 @@ def with_arrivals(columns: Columns, options: ReadOptions, complaints: Complaints
     from fastsim.workloads.arrivals import arrival_times
 
     law, (rate_rps, *cv) = called("arrivals", options.arrivals, ARRIVALS)
-    time_s = np.zeros(len(columns)) if columns.time is None else columns.time.astype(np.float64)
     unit = _starts(columns)
     opens = np.flatnonzero(unit == np.arange(len(unit)))
     drawn = arrival_times(
@@ -103,8 +102,7 @@ def with_arrivals(columns: Columns, options: ReadOptions, complaints: Complaints
     )
     start_s = np.zeros(len(unit))
     start_s[opens] = drawn
-    waits = columns.waits if columns.waits is not None else np.zeros(len(unit), dtype=bool)
-    columns.time = np.where(waits, time_s, start_s[unit] + np.maximum(time_s - time_s[unit], 0.0))
+    columns.time = start_s[unit] + np.maximum(columns.time - columns.time[unit], 0.0)
     what = "sessions" if len(opens) < len(unit) else "requests"
     columns.notes = (*columns.notes, f"{len(opens):,} {what} start as stated: {options.arrivals}")
     return columns
@@ -112,10 +110,12 @@ def with_arrivals(columns: Columns, options: ReadOptions, complaints: Complaints
 
 def _starts(columns: Columns) -> np.ndarray:
     """Return, for every row, the row that its session starts with; its own where it has none."""
-    n = len(columns)
+    start = np.arange(len(columns))
     first: dict[str, int] = {}
-    names = columns.session or [""] * n
-    return np.array([first.setdefault(name, i) if name else i for i, name in enumerate(names)], np.int64)
+    names = columns.session or []
+    for i in np.argsort(columns.time, kind="stable").tolist() if names else ():
+        start[i] = first.setdefault(names[i], i) if names[i] else i
+    return start
 
 
 def _stream(options: ReadOptions, name: str) -> np.random.Generator:

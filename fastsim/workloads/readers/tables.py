@@ -180,10 +180,11 @@ def _columns(rows: list[tuple], names: list[str], table: Table) -> Columns:
     line, time, prompt, output, session, group, prefix = zip(*rows, strict=True) if rows else ((),) * 7
     columns = Columns(
         np.array(line, dtype=np.int64),
-        np.array(time) if table.time in names else None,
+        np.array(time),
         np.array(prompt, dtype=np.int64),
         np.array(output, dtype=np.int64),
         session=list(session) if table.session in names else None,
+        untimed=table.time not in names,
         there=f"the header has {listed(names)}; ",
         ignored=_ignored(names, table),
     )

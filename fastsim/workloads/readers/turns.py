@@ -10,34 +10,29 @@ from fastsim.workloads.readers.paths import Paths
 
 
 def with_waits(columns: Columns) -> Columns:
-    """Turn times after answers into the times at which turns would come if answers took none.
-
-    `time` is in seconds already; where `waits`, it counts from the answer to the session's row before.
-    """
+    """Turn times after answers into the times at which turns would come if answers took none."""
     columns.follows = np.full(len(columns), -1, dtype=np.int64)
-    columns.think_s = np.zeros(len(columns))
+    columns.think = np.zeros_like(columns.time)
     if columns.waits is None or not columns.waits.any():
         return columns
     assert columns.session is not None
-    assert columns.time is not None
     time = columns.time.copy()
     last: dict[str, int] = {}
     for i, name in enumerate(columns.session):
-        if columns.waits[i] and name in last:  # else the rows before it were left out: it opens the session
+        if columns.waits[i]:
             columns.follows[i] = last[name]
-            columns.think_s[i] = columns.time[i]
+            columns.think[i] = columns.time[i]
             time[i] = time[last[name]] + columns.time[i]
-        last[name] = i
+        if name:
+            last[name] = i
     columns.time = time
-    count = int((columns.follows >= 0).sum())
-    said = f"turns that come a delay after the answer before them (a closed loop): {count:,}"
+    said = f"turns that come a delay after the answer before them (a closed loop): {columns.waits.sum():,}"
     columns.notes = (*columns.notes, said)
     return columns
 
 
 def previous_turns(columns: Columns) -> np.ndarray:
     """Return the row before each in its session, by time, ties in file order; -1 where there is none."""
-    assert columns.time is not None
     before = np.full(len(columns), -1, dtype=np.int64)
     last: dict[str, int] = {}
     names = columns.session or []
@@ -50,7 +45,6 @@ def previous_turns(columns: Columns) -> np.ndarray:
 
 def add_history(columns: Columns, before: np.ndarray, complaints: Complaints) -> None:
     """Make prompts that are given as what a turn adds into whole ones: all before, its answers, and that."""
-    assert columns.time is not None
     prompt = columns.prompt_tok.copy()
     for i in np.argsort(columns.time, kind="stable").tolist():
         if before[i] >= 0:
@@ -78,7 +72,6 @@ def conversations(columns: Columns, before: np.ndarray, rows: np.ndarray) -> Pat
     rows : ndarray of bool, shape (n,)
         The rows to do this for.
     """
-    assert columns.time is not None
     prompt, output = columns.prompt_tok.tolist(), columns.output_tok.tolist()
     symbol_tok: list[int] = []
     answer = [-1] * len(prompt)
