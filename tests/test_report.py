@@ -100,6 +100,24 @@ def test_table_says_what_it_withholds(results):
     assert text.summary(means, FAKE).count("unstable\n") == 2  # no P99 column, so a column says so
 
 
+def test_differences_that_stand_in_their_family_are_marked(tmp_path):
+    run(parse({**DOCUMENT, "grid": {"router": ["alpha", "beta", "gamma"], "rate_rps": [0.5, 1.0]}}), tmp_path)
+    (table,) = summarise(read(tmp_path))
+    written = text.summary(table, FAKE)
+    assert (
+        "!: differs from alpha also when all 3 pairs of a setting and metric are judged together" in written
+    )
+    for cell, line in zip(
+        table.cells, [row for row in written.splitlines() if row[:2] in ("0.", "1.")], strict=True
+    ):
+        stands = ["alpha" in cell.families[name].differs_from for name in ("latency_mean_s", "latency_p99_s")]
+        assert line.count("!") == sum(stands)
+    assert any(cell.families["latency_mean_s"].differs_from for cell in table.cells)
+    rows = data.rows([table])
+    assert rows[0]["latency_mean_s_family"] == 3
+    assert set(rows[0]["latency_mean_s_differs_from"]) <= {"beta", "gamma"}
+
+
 def test_a_grid_with_nothing_finished_says_so(results):
     (table,) = summarise(results)
     nothing = dataclasses.replace(table, cells=())  # a sweep stopped before this grid, or seen while it runs

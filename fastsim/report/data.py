@@ -13,7 +13,8 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
     """One object a line of the tables: grid, axes, seeds, stable, load, then an estimate for each metric.
 
     ``<metric>`` is ``{value, low, high, n}`` and ``<metric>_difference`` adds ``against`` and ``vrf``; both
-    are null where they are withheld.
+    are null where they are withheld. ``<metric>_differs_from`` names the compared values from which a line
+    differs when the ``<metric>_family`` pairs of its setting are judged together (Holm, 5 %).
     """
     return [
         {
@@ -28,6 +29,8 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
                 f"{name}_difference": estimate(interval, against=table.reference)
                 for name, interval in cell.differences.items()
             },
+            **{f"{name}_differs_from": list(one.differs_from) for name, one in cell.families.items()},
+            **{f"{name}_family": one.pairs for name, one in cell.families.items()},
         }
         for table in tables
         for cell in table.cells

@@ -89,7 +89,8 @@ def summary(table: Table, what: Experiment) -> str:
         columns.append((metric.title(), [_value(cell, cell.metrics[name], metric) for cell in table.cells]))
     for name in contrast:
         metric = what.metrics[name]
-        columns.append((f"Δ {metric.title()}", [_difference(cell, name, metric) for cell in table.cells]))
+        texts = [_difference(table, cell, name, metric) for cell in table.cells]
+        columns.append((f"Δ {metric.title()}", texts))
     if not any(what.metrics[name].tail for name in table.metrics) and not all(c.stable for c in table.cells):
         columns.append(("state", ["stable" if cell.stable else "unstable" for cell in table.cells]))
     rows = list(zip(*(texts for _, texts in columns), strict=True))
@@ -99,7 +100,7 @@ def summary(table: Table, what: Experiment) -> str:
             *([table.title, ""] if table.title else []),
             text,
             "",
-            *_notes(table, bool(contrast)),
+            *_notes(table, contrast),
             *legend(what, table.metrics),
         ]
     )
@@ -133,11 +134,14 @@ def _value(cell: Cell, interval: Interval | None, metric: Metric) -> str:
     return "unstable" if metric.tail and not cell.stable else with_half_width(interval)
 
 
-def _difference(cell: Cell, name: str, metric: Metric) -> str:
+def _difference(table: Table, cell: Cell, name: str, metric: Metric) -> str:
     if not cell.differences:
         return "-"
     interval = cell.differences[name]
-    return "unstable" if metric.tail and interval is None else with_half_width(interval, signed=True)
+    if metric.tail and interval is None:
+        return "unstable"
+    stands = name in cell.families and table.reference in cell.families[name].differs_from
+    return with_half_width(interval, signed=True) + ("!" if stands else " ")
 
 
 def _compared(table: Table) -> bool:
@@ -162,7 +166,17 @@ def _follows(table: Table, axis: str, other: str) -> bool:
     return len(pairs) == values and len({value for _, value in pairs}) > 1
 
 
-def _notes(table: Table, compared: bool) -> list[str]:
+def _family_note(table: Table, contrast: Sequence[str]) -> str:
+    """How many comparisons a family has, and what it means to stand."""
+    sizes = {one.pairs for cell in table.cells for name in contrast if (one := cell.families.get(name))}
+    setting = "setting and metric" if len(table.axes) > 1 else "metric"
+    return (
+        f"!: differs from {table.reference} also when all {max(sizes)} pairs of a {setting} are judged "
+        "together (Holm, 5 % for the family)"
+    )
+
+
+def _notes(table: Table, contrast: Sequence[str]) -> list[str]:
     counts = sorted({cell.seeds for cell in table.cells})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     notes = [f"value ± half-width of the 95 % interval over {seeds} seeds (replication t)"]
@@ -171,8 +185,9 @@ def _notes(table: Table, compared: bool) -> list[str]:
         notes.append("*: stopped by the cap on seeds, wider than the target")
     if "running" in whys:
         notes.append("...: seeds are still to come")
-    if compared:
+    if contrast:
         notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload")
+        notes.append(_family_note(table, contrast))
     notes += _load_notes([cell.offered_load for cell in table.cells])
     if not all(cell.stable for cell in table.cells):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")

@@ -19,7 +19,15 @@ from fastsim.stats.intervals import (
     quantiles,
 )
 from fastsim.stats.pipeline import FOR_THE_MEAN, RunStatistics, Summary, reduce_run, run_length, summarise
-from fastsim.stats.selection import Comparison, Selection, compare_to_control, holm, select_best
+from fastsim.stats.selection import (
+    Comparison,
+    Selection,
+    Standing,
+    compare_to_control,
+    differing_pairs,
+    holm,
+    select_best,
+)
 from fastsim.stats.single_run import batch_means, order_statistic_interval, sectioning
 from fastsim.stats.stability import (
     backlog_score,
@@ -44,6 +52,7 @@ __all__ = [
     "QuantileHistogram",
     "RunStatistics",
     "Selection",
+    "Standing",
     "StoppingRule",
     "Summary",
     "Truncation",
@@ -52,6 +61,7 @@ __all__ = [
     "common_warmup",
     "compare_to_control",
     "control_variates",
+    "differing_pairs",
     "holm",
     "is_below_capacity",
     "is_stable",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -171,6 +172,26 @@ class Comparison:
     adjusted_p: float
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Which differences of a family stand.
+
+    Attributes
+    ----------
+    family : int
+        Pairs that were compared.
+    pairs : frozenset of (int, int)
+        Those that differ, the smaller index first.
+    """
+
+    family: int
+    pairs: frozenset[tuple[int, int]]
+
+    def differs(self, i: int, j: int) -> bool:
+        """Whether two systems differ."""
+        return (min(i, j), max(i, j)) in self.pairs
+
+
 def compare_to_control(values: ArrayLike, control: int = 0, level: float = 0.95) -> tuple[Comparison, ...]:
     """Every system against one, under common random numbers, as a family.
 
@@ -206,6 +227,44 @@ def compare_to_control(values: ArrayLike, control: int = 0, level: float = 0.95)
     p_values = [_paired_t_p_value(x[i] - x[control]) for i in others]
     rows = zip(others, differences, p_values, holm(p_values).tolist(), strict=True)
     return tuple(Comparison(i, difference, p, adjusted) for i, difference, p, adjusted in rows)
+
+
+def differing_pairs(systems: Sequence[Mapping[int, float]], level: float = 0.95) -> Standing:
+    """Which systems differ from which, all pairs being one family, under common random numbers.
+
+    Parameters
+    ----------
+    systems : sequence of mapping of int to float
+        Value by replicate of each of k >= 2 systems; a pair is compared on the replicates that both have, and
+        left out of the family where those are fewer than two.
+    level : float
+        Probability, in (0, 1), that no pair of equal systems is called different.
+
+    Returns
+    -------
+    Standing
+        By Holm over the pairs' two-sided paired t-tests.
+
+    Raises
+    ------
+    InputError
+        If the level is out of range, or a value is not finite.
+    """
+    check_level(level)
+    pairs: list[tuple[int, int]] = []
+    p_values: list[float] = []
+    for i, j in itertools.combinations(range(len(systems)), 2):
+        both = [replicate for replicate in systems[i] if replicate in systems[j]]
+        if len(both) > 1:
+            apart = [systems[i][r] - systems[j][r] for r in both]
+            pairs.append((i, j))
+            p_values.append(_paired_t_p_value(finite_values(apart, "systems")))
+    if not pairs:
+        return Standing(0, frozenset())
+    adjusted = holm(p_values)
+    return Standing(
+        len(pairs), frozenset(pair for pair, p in zip(pairs, adjusted, strict=True) if p <= 1 - level)
+    )
 
 
 def _paired_t_p_value(differences: NDArray[np.float64]) -> float:

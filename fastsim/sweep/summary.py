@@ -12,6 +12,7 @@ from fastsim.stats import Interval, PairedInterval, mean_interval, paired_differ
 from fastsim.sweep import choice, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.families import Family, families
 from fastsim.sweep.points import all_keys, blocks
 from fastsim.sweep.spec import Grid, Sweep
 
@@ -59,6 +60,8 @@ class Cell:
         Against the reference, on the seeds that both have; empty for the reference itself.
     offered_load : float or None
         Offered rate over capacity, the mean over seeds; of pooled cells the highest. None if it is not known.
+    families : dict of str to Family
+        Which differences stand when all pairs of the setting are judged together; empty without comparison.
     """
 
     axes: dict[str, Any]
@@ -68,6 +71,7 @@ class Cell:
     metrics: dict[str, Interval | None]
     differences: dict[str, PairedInterval | None] = field(default_factory=dict)
     offered_load: float | None = None
+    families: dict[str, Family] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,10 @@ def _table(
     compare = what.compare if what.compare in axes else None
     place = axes.index(compare) if compare else 0
     reference = choice.label(grid.cells[0], axes)[place] if compare else None
+    judged: dict[str, dict[Label, Family]] = {}
+    if compare:
+        for name in metrics:
+            judged[name] = families({at: one.values(name, what) for at, one in groups.items()}, place, LEVEL)
     cells: list[Cell] = []
     for values, group in groups.items():
         base = groups.get((*values[:place], reference, *values[place + 1 :])) if compare else None
@@ -196,6 +204,7 @@ def _table(
                 if base and base is not group
                 else {},
                 offered_load=group.offered_load,
+                families={name: found[values] for name, found in judged.items()},
             )
         )
     return Table(grid.title, axes, metrics, compare, reference, tuple(cells))
