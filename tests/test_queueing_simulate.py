@@ -404,8 +404,12 @@ def test_overload_is_said_and_has_no_quantiles() -> None:
     assert result.theory is None
     assert any("capacity" in note for note in result.notes)
     # two choices send the slow servers more than they can do, though all servers together could
-    starved = simulate(10, "jsq_d", utilisation=0.9, speeds=[10.0, *[0.1] * 9], requests=50_000)
+    uneven = {"utilisation": 0.9, "speeds": [10.0, *[0.1] * 9], "requests": 50_000}
+    with pytest.raises(InputError, match=r"jsq_d keeps up with less than 1\.11111 arrivals"):
+        simulate(10, "jsq_d", **uneven)
+    starved = simulate(10, "jsq_d", allow_unstable=True, **uneven)
     assert not starved.stable
+    assert starved.offered_load == pytest.approx(0.9 * 10.9 * 0.81 / 0.9)
     fine = simulate(10, "sed", utilisation=0.9, speeds=[10.0, *[0.1] * 9], requests=50_000)
     assert fine.stable
 

@@ -25,7 +25,7 @@ def summarise(result: Result) -> dict[str, Any]:
     dict
         Those of `figures`, and ``capacity_rps`` (the highest rate that can be finished, see
         `fastsim.cluster.capacity`), ``offered_load`` (the workload's rate over it; None where all come at one
-        time) and ``stable``: whether that is at most 1, or the router refuses what would make the backlog
+        time) and ``stable``: whether that is below 1, or the router refuses what would make the backlog
         grow. An unstable run's P99 is None: it grows with the length of the run. Measuring the capacity takes
         a run of its own, some 20,000 requests long. Of a run that was put together by hand the capacity is
         not known (None), and ``stable`` is by its ``backlog_score``.

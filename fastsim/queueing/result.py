@@ -47,6 +47,8 @@ class QueueResult:
     stable : bool
         Whether there is a steady state; without one no quantiles are given and the means describe the runs
         only.
+    offered_load : float
+        Arrival rate over the highest that dispatcher and servers can keep up with (`queueing.capacity`).
     replications, requests, warmup : int
         Independent runs, requests measured in each, and requests left out before them.
     response : Measure
@@ -75,6 +77,7 @@ class QueueResult:
 
     spec: QueueSpec
     stable: bool
+    offered_load: float
     replications: int
     requests: int
     warmup: int
@@ -115,6 +118,7 @@ class QueueResult:
             "update": spec.update,
             "period": spec.period,
             "stable": self.stable,
+            "offered_load": self.offered_load,
             "replications": self.replications,
             "requests": self.requests,
             "warmup": self.warmup,
@@ -177,6 +181,7 @@ def summarise_runs(
     ps: Sequence[float],
     *,
     stable: bool,
+    offered_load: float,
     requests: int,
     warmup: int,
     level: float,
@@ -206,6 +211,7 @@ def summarise_runs(
     return QueueResult(
         spec=spec,
         stable=stable,
+        offered_load=offered_load,
         replications=len(results),
         requests=requests,
         warmup=warmup,

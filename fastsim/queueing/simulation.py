@@ -11,13 +11,21 @@ from numpy.typing import ArrayLike
 from fastsim.errors import InputError
 from fastsim.queueing import views
 from fastsim.queueing.arrivals import Arrivals
+from fastsim.queueing.capacity import offered_load
 from fastsim.queueing.checks import number, numbers, whole
 from fastsim.queueing.expected import expected
 from fastsim.queueing.laws import Law
 from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
 from fastsim.queueing.run import RunResult, run_once
 from fastsim.queueing.spec import QueueSpec, make_spec
-from fastsim.queueing.warmup import Settled, default_requests, fit_to_trace, settle, wanted_requests
+from fastsim.queueing.warmup import (
+    Settled,
+    default_requests,
+    fit_to_trace,
+    keeps_up,
+    settle,
+    wanted_requests,
+)
 from fastsim.stats import StoppingRule
 
 __all__ = ["answer", "simulate"]
@@ -194,7 +202,7 @@ def answer(
     ps = tuple(numbers("quantiles", quantiles).tolist())
     rule = _check(ps, requests, replications, warmup, rel_half_width, max_replications, level, seed, workers)
     planned = default_requests(spec, ps) if requests is None else requests
-    settled = Settled(0, True, spec.stable) if warmup is not None else settle(spec, seed, planned)
+    settled = Settled(0, True, keeps_up(spec, seed)) if warmup is not None else settle(spec, seed, planned)
     left_out = settled.warmup if warmup is None else warmup
     measured = fit_to_trace(spec, left_out, planned, insisted=requests is not None)
 
@@ -223,6 +231,7 @@ def answer(
         results,
         ps,
         stable=settled.stable,
+        offered_load=offered_load(spec, seed),
         requests=measured,
         warmup=left_out,
         level=level,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastsim.errors import InputError, nearest
 from fastsim.queueing.arrivals import Arrivals, Timestamps
 from fastsim.queueing.arrivals import arrivals as arrival_process
+from fastsim.queueing.capacity import known_capacity
 from fastsim.queueing.checks import number, numbers, whole
 from fastsim.queueing.dispatchers import AGES, DISCIPLINES, DISPATCHERS, UPDATES, Dispatcher
 from fastsim.queueing.laws import Empirical, Law, law
@@ -102,10 +103,15 @@ class QueueSpec:
             return None
         return self.arrivals.rate * np.diff(up_to) / self.speeds
 
+    @cached_property
+    def capacity(self) -> float | None:
+        """Arrivals per time unit at which a steady state ends; None if no formula is known."""
+        return known_capacity(self)
+
     @property
     def stable(self) -> bool:
-        """Whether no server is offered more than it can do, as far as that is known beforehand."""
-        return self.utilisation < 1.0 and (self.loads is None or bool((self.loads < 1.0).all()))
+        """Whether less is offered than can be done, as far as that is known beforehand."""
+        return self.utilisation < 1.0 and (self.capacity is None or self.arrivals.rate < self.capacity)
 
 
 def make_spec(
@@ -208,11 +214,17 @@ def _refuse(spec: QueueSpec) -> None:
             f"the utilisation is {spec.utilisation:g}; a steady state needs one in (0, 1), "
             "or say allow_unstable to run without one"
         )
-    assert spec.loads is not None
+    consent = "or say allow_unstable to run without one"
+    if spec.loads is None:
+        assert spec.capacity is not None
+        raise InputError(
+            f"{spec.dispatcher.name} keeps up with less than {spec.capacity:g} arrivals per time unit, as "
+            f"slow servers get more than they can do; the rate is {spec.arrivals.rate:g}; lower it, {consent}"
+        )
     worst = int(np.argmax(spec.loads))
     raise InputError(
         f"{spec.dispatcher.name} gives server {worst} a utilisation of {spec.loads[worst]:g}; a steady state "
-        "needs every one below 1, or say allow_unstable to run without one"
+        f"needs every one below 1, {consent}"
     )
 
 

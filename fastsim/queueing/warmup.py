@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from fastsim.errors import InputError
 from fastsim.queueing import views
+from fastsim.queueing.capacity import offered_load
 from fastsim.queueing.run import Run
 from fastsim.queueing.spec import QueueSpec
-from fastsim.stats import FOR_THE_MEAN, backlog_score, common_warmup, point_is_stable, run_length
+from fastsim.stats import FOR_THE_MEAN, common_warmup, run_length
 
 Array = NDArray[np.float64]
 
 _POINTS = 20_000  # of the averaged curve that MSER-5 looks at
 _PILOT_MAX = 1_000_000  # requests of a pilot, unless the floor alone asks for more
 _PILOTS_REQUESTS = 10_000_000  # of all pilots together, or of the only one
-_DRIFT_RUNS, _DRIFT_REQUESTS = 5, 100_000  # to see whether work piles up
 _FLOOR_MAX = 20_000_000
 _REQUESTS_MAX = 15_000_000  # by default
 _OVERLOAD_REQUESTS = 100_000  # enough to see work pile up
@@ -38,7 +38,7 @@ class Settled:
     long_enough : bool
         Whether the pilots settled within half of their length.
     stable : bool
-        Whether they show no overload.
+        Whether less is offered than can be done.
     """
 
     warmup: int
@@ -133,7 +133,7 @@ def settle(specs: QueueSpec | Sequence[QueueSpec], seed: int, requests: int) -> 
     pilots = max(1, min(5, _PILOTS_REQUESTS // length))
     step = max(1, length // _POINTS)
     curves = [[averaged(spec, seed, r, length, step) for r in range(pilots)] for spec in steady]
-    stable = len(steady) == len(asked) and all(keeps_up(spec, seed, length) for spec in steady)
+    stable = len(steady) == len(asked) and all(keeps_up(spec, seed) for spec in steady)
     if min(c.size for of_one in curves for c in of_one) < 10:
         return Settled(floor, True, stable)
     found = common_warmup(curves)
@@ -154,28 +154,9 @@ def averaged(spec: QueueSpec, seed: int, replicate: int, length: int, step: int)
     return np.concatenate(means)
 
 
-def keeps_up(spec: QueueSpec, seed: int, length: int) -> bool:
-    """Whether the work does not pile up: a dispatcher may starve fast servers where slow ones overflow."""
-    if not spec.stable or spec.equal_speeds:
-        return spec.stable
-    return point_is_stable([piling_up(spec, seed, r, length) for r in range(_DRIFT_RUNS)])
-
-
-def piling_up(spec: QueueSpec, seed: int, replicate: int, length: int) -> float:
-    """`fastsim.stats.backlog_score` of the first requests of a replication, 100,000 of them at most."""
-    length = min(length, _DRIFT_REQUESTS)
-    run = Run(spec, seed, replicate)
-    at, done = np.empty(length), np.full(length, math.inf)
-    start = 0
-    for now in run.stretches(length):
-        at[start : start + now.at.size] = now.at
-        start += now.at.size
-        if spec.discipline == "fcfs":
-            done[start - now.at.size : start] = now.at + now.wait + now.work
-        else:
-            serial, delay, need = run.departed()
-            done[serial] = at[serial] + delay + need
-    return backlog_score(at, done)
+def keeps_up(spec: QueueSpec, seed: int) -> bool:
+    """Whether less is offered than can be done, slow servers not getting too much of it."""
+    return spec.stable and offered_load(spec, seed) < 1.0
 
 
 def _responses(run: Run, length: int) -> Iterator[Array]:

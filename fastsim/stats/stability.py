@@ -30,7 +30,7 @@ def is_below_capacity(offered_load: float | None, *, refuses: bool = False) -> b
     refuses : bool
         Whether requests are refused rather than let the backlog grow: it is bounded at any load then.
     """
-    return refuses or (offered_load is not None and offered_load <= 1.0)
+    return refuses or (offered_load is not None and offered_load < 1.0)
 
 
 def load_state(offered_load: float | None, *, refuses: bool = False) -> str:

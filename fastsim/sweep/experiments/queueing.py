@@ -184,6 +184,8 @@ def settle(cells: Sequence[Params], seed: int, note: Callable[[str], None]) -> l
 def run(params: Params, workload: None, seed: int, replicate: int) -> dict[str, Any]:
     """Simulate one replication and report its figures."""
     from fastsim.queueing import run_once
+    from fastsim.queueing import warmup as lengths
+    from fastsim.queueing.capacity import offered_load
 
     (params,) = settle([params], seed, lambda text: None)  # nothing to do in a sweep, which settles first
     spec = spec_of(params)
@@ -193,7 +195,8 @@ def run(params: Params, workload: None, seed: int, replicate: int) -> dict[str, 
     return {
         "warmup_s": warmup / spec.arrivals.rate,
         "samples": requests - found.unfinished,
-        "backlog_score": _backlog_score(spec, seed, replicate, warmup + requests),
+        "stable": lengths.keeps_up(spec, seed),
+        "offered_load": offered_load(spec, seed),
         "response_mean": found.values["response_mean"],
         "response_p50": found.response[0.5],
         "response_p90": found.response[0.9],
@@ -208,16 +211,6 @@ def run(params: Params, workload: None, seed: int, replicate: int) -> dict[str, 
     }
 
 
-def _backlog_score(spec: QueueSpec, seed: int, replicate: int, requests: int) -> float:
-    """Known where the loads of all servers are; measured where a dispatcher may starve the fast ones."""
-    from fastsim.queueing import warmup as lengths
-    from fastsim.stats.stability import HIGHEST_SCORE
-
-    if not spec.stable:
-        return HIGHEST_SCORE
-    return 0.0 if spec.equal_speeds else lengths.piling_up(spec, seed, replicate, requests)
-
-
 def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     """Compile what each cell needs on a short run of it."""
     if any("trace" in cell for cell in cells):
@@ -230,7 +223,8 @@ TIME = "mean service times"
 METRICS = {
     "warmup_s": Metric("warm-up deleted", TIME),
     "samples": Metric("requests used", type=int),
-    "backlog_score": Metric("backlog score"),
+    "stable": Metric("stable", type=bool),
+    "offered_load": Metric("offered load"),
     "response_mean": Metric("mean response", TIME),
     "response_p50": Metric("median response", TIME, tail=True),
     "response_p90": Metric("P90 response", TIME, tail=True),
