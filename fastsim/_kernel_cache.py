@@ -28,6 +28,7 @@ from numba.core import caching, serialize
 from numba.core.compiler import CompileResult
 from numba.core.errors import NumbaWarning
 
+from fastsim import _callee
 from fastsim._paths import cache_root
 from fastsim._sources import Snapshot
 
@@ -81,6 +82,16 @@ def _source(function: Callable[..., Any]) -> Path:
     return Path(function.__code__.co_filename).resolve()
 
 
+class NoCache(caching.NullCache):
+    """Of kernels that are not kept."""
+
+    def load_callee(self, sig: Any, target_context: Any) -> Any:
+        """There is none."""
+
+    def save_callee(self, sig: Any, data: Any) -> None:
+        """Keep nothing."""
+
+
 class KernelCache(caching.FunctionCache):
     """The compiled versions of one kernel; takes the place of numba's own cache.
 
@@ -102,18 +113,32 @@ class KernelCache(caching.FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled version for `sig`, or None if there is none that can be trusted."""
+        return self._load(sig, target_context, CompileResult._rebuild)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled version `data`; failing to is worth one line, not an error."""
+        self._save(sig, data, CompileResult._reduce)
+
+    def load_callee(self, sig: Any, target_context: Any) -> Any:
+        """The version for `sig` that other kernels link, or None."""
+        return self._load(("callee", sig), target_context, _callee.rebuild)
+
+    def save_callee(self, sig: Any, data: Any) -> None:
+        """Keep the version that other kernels link."""
+        self._save(("callee", sig), data, _callee.reduce)
+
+    def _load(self, key: Any, target_context: Any, rebuild: Callable[..., Any]) -> Any:
         target_context.refresh()
-        path = self._path(sig, target_context.codegen())
+        path = self._path(key, target_context.codegen())
         if not self._enabled or not path.exists() or not SOURCES.unchanged_from(self._source):
             return None
         try:
-            return CompileResult._rebuild(target_context, *_read(path))
+            return rebuild(target_context, *_read(path))
         except Exception as error:  # whatever a damaged file does must cost no more than a compilation
             _set_aside(self._directory, error)
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compiled version `data`; failing to is worth one line, not an error."""
+    def _save(self, key: Any, data: Any, reduce: Callable[[Any], Any]) -> None:
         if not self._enabled or not SOURCES.unchanged_from(self._source):
             return
         if data.lifted or data.library.has_dynamic_globals:
@@ -121,7 +146,7 @@ class KernelCache(caching.FunctionCache):
             warnings.warn(message, NumbaWarning, stacklevel=2)
             return
         try:
-            _write(self._path(sig, data.codegen), data._reduce())
+            _write(self._path(key, data.codegen), reduce(data))
         except OSError as error:
             _warn_once("unwritable", f"compiled kernels cannot be kept: {error}")
 

@@ -120,6 +120,24 @@ def test_kernels_structs_and_policies_are_cached_across_processes(copy):
 
 
 @needs_jit
+def test_a_callee_has_no_machine_code_of_its_own_until_python_calls_it(copy):
+    see = "; from fastsim.demo.policy import scaled; print(len(scaled.overloads)"
+    assert copy.run(WORK + see + ")")[0] == ["21", "0"]
+    assert copy.run(WORK + see + ", scaled(10), len(scaled.overloads))")[0] == ["21", "0 20 1"]
+
+
+@needs_jit
+def test_callees_are_kept_for_kernels_compiled_later(copy):
+    lowered = "import fastsim._callee as c; n = []; f = c.lower; "
+    lowered += "c.lower = lambda k, *a: n.append(k.py_func.__name__) or f(k, *a); "
+    assert copy.run(lowered + WORK + "; print(n)")[0] == ["21", "['work', 'scaled']"]
+    for path in copy.files():
+        if path.name.startswith("work"):
+            path.unlink()
+    assert copy.run(lowered + WORK + "; print(n)")[0] == ["21", "['work']"]
+
+
+@needs_jit
 def test_an_edit_in_another_file_is_never_answered_from_a_stale_cache(copy):
     copy.run(BOTH)
     for module, source, before, after, answer in [
