@@ -131,6 +131,7 @@ def replay(
     /,
     *,
     router: tuple[str, ...] = (),
+    sort: str = "latency_p99_s",
     replicas: Whole = 4,
     model: str = "mistral-7b",
     gpu: str = "a6000",
@@ -152,7 +153,10 @@ def replay(
     trace
         File in any format of `fastsim workloads`, plain or gzipped.
     router
-        Router to compare, by default all. May be repeated.
+        Router to compare, or all; by default round_robin, least_loaded, cache_aware_guard, a router of each
+        known system that looks at caches, and those imported. May be repeated.
+    sort
+        Metric to sort by, best first, such as ttft_p99_s, hit_rate or busiest_share.
     replicas
         Replicas of the model.
     model
@@ -191,7 +195,7 @@ def replay(
         "workload": {**_given(workload), "rate_scale": rate_scale, "skip_bad": skip_bad},
         "cluster": _given(cluster),
     }
-    found = compare(base, router, settings=settings, note=_note)
+    found = compare(base, router, settings=settings, sort=sort, note=_note)
     if as_json:
         print_json({"workload": found.workload, "cluster": found.cluster, "routers": found.rows})
     else:

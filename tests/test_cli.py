@@ -15,7 +15,8 @@ import fastsim as fastsim_package
 from fastsim import cli
 from fastsim.cluster import routers
 from fastsim.cluster.routers import get
-from fastsim.sweep.replay import replay
+from fastsim.cluster.routers.registry import Registry
+from fastsim.sweep.replay import SHORT_LIST, _place, replay
 
 ROOT = Path(__file__).parents[1]
 SPEC = """
@@ -211,20 +212,47 @@ def test_workloads_measures_one_beside_table_1(tmp_path, shared_path):
         assert fastsim("workloads", *wrong, cwd=tmp_path) == (cli.WRONG_INPUT, "", message)
 
 
-def test_replay_compares_all_routers_unless_some_are_named(monkeypatch, shared_path):
-    few = {name: get(name) for name in ("random", "cache_aware_guard")}  # all take a minute to compile
+def test_replay_compares_a_short_list_unless_told_otherwise(monkeypatch, shared_path):
+    assert set(SHORT_LIST) <= set(routers.ROUTERS)
+    few = Registry()  # all take a minute to compile
+    for name in ("random", "round_robin", "cache_aware_guard"):
+        few[name] = get(name)
     monkeypatch.setattr(routers, "ROUTERS", few)
+    monkeypatch.setattr("fastsim.sweep.replay.SHORT_LIST", ("round_robin", "cache_aware_guard"))
     trace = shared_path("traces/inputs/fmt_mooncake_fast25.jsonl")
-    found = replay({"workload": {"trace": str(trace)}, "cluster": {"replicas": 2, "gpu": "h100"}})
-    assert [row["router"] for row in found.rows] == list(few)
+    base = {"workload": {"trace": str(trace)}, "cluster": {"replicas": 2, "gpu": "h100"}}
+    notes: list[str] = []
+    short = replay(base, note=notes.append)
+    assert {row["router"] for row in short.rows} == {"round_robin", "cache_aware_guard"}
+    assert "comparing 2 routers; --router all compares all 3, a minute to compile" in notes
+    assert {row["router"] for row in replay(base, ["all"]).rows} == set(few)
+
+
+def test_replay_sorts_best_first_and_overloaded_runs_last():
+    rows = [
+        {"latency_mean_s": 9.0, "latency_p99_s": None, "hit_rate": 0.1},
+        {"latency_mean_s": 2.0, "latency_p99_s": 8.0, "hit_rate": 0.2},
+        {"latency_mean_s": 7.0, "latency_p99_s": None, "hit_rate": 0.4},
+        {"latency_mean_s": 1.0, "latency_p99_s": 9.0, "hit_rate": 0.3},
+    ]
+
+    def means(metric: str, more: bool) -> list[float]:
+        return [row["latency_mean_s"] for row in sorted(rows, key=lambda row: _place(row, metric, more=more))]
+
+    assert means("latency_p99_s", False) == [2.0, 1.0, 7.0, 9.0]
+    assert means("hit_rate", True) == [7.0, 1.0, 2.0, 9.0]
 
 
 def test_replay_compares_routers_and_says_what_it_read(tmp_path, shared_path):
     trace = shared_path("traces/inputs/fmt_mooncake_fast25.jsonl")
     given = ["--router", "random", "--router", "least_work", "--replicas", 2, "--gpu", "h100"]
-    code, out, err = fastsim("replay", trace, *given, cwd=tmp_path)
+    code, out, err = fastsim("replay", trace, *given, "--sort", "busiest_share", cwd=tmp_path)
     assert code == 0
-    assert "mean latency" in out
+    assert "mean TTFT" in out
+    assert "offered load: the rate over the highest" in out
+    assert "sorted by busiest share (--sort); one run each" in out
+    for column in ("copies", "imbalance", "busiest share", "hit rate", "throughput"):
+        assert f"\n{column}: " in out
     table = [line.split()[0] for line in out.splitlines() if line and line[0].isalpha()]
     assert {"random", "least_work"} <= set(table)
     assert "rows" in err
@@ -233,11 +261,16 @@ def test_replay_compares_routers_and_says_what_it_read(tmp_path, shared_path):
     )
     found = json.loads(out)
     assert code == 0
-    assert [row["router"] for row in found["routers"]] == ["random", "least_work"]
+    assert {row["router"] for row in found["routers"]} == {"random", "least_work"}
+    p99 = [row["latency_p99_s"] for row in found["routers"]]
+    assert p99 == sorted(p99)
     assert found["workload"]["rows_read"] == found["routers"][0]["samples"]
     assert found["cluster"]["replicas"] == 4
     assert found["routers"][0]["speed_rps"] > 0
     assert "rows" in err
+    code, _, err = fastsim("replay", trace, "--sort", "latency_p98_s", cwd=tmp_path)
+    assert code == cli.WRONG_INPUT
+    assert "sort = 'latency_p98_s' is no metric of a replay; did you mean 'latency_p99_s'?" in err
 
 
 def _wait_for(condition, seconds=20):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.simulate import Result, simulate, warmup
+from fastsim.lecture.progress import counted
 from fastsim.lecture.verdicts import Row, claim, figure
 from fastsim.stats import mean_interval, paired_difference, paired_ratio, point_is_stable, quantile
 from fastsim.stats.stopping import StoppingRule
@@ -186,11 +187,11 @@ class Bench:
         warmup(sorted({policy.router for policy in policies}))
         runs: list[list[dict[str, float]]] = []
         wanted = rule.start
-        with Parallel(n_jobs=self.workers, backend="threading") as pool:
+        with Parallel(n_jobs=self.workers, backend="threading", return_as="generator") as pool:
             while wanted > len(runs):
                 replicates = range(len(runs), wanted)
                 found: Any = pool(delayed(_serve)(traffic, policies, cluster, n) for n in replicates)
-                runs += found
+                runs += counted(found, f"{traffic.name}, {len(policies)} policies", len(replicates))
                 looks = [rule.decide([run[k]["mean"] for run in runs]) for k in range(len(policies))]
                 if any(look.more for look in looks):  # what is likely to do, not batch by batch
                     wanted = max(len(runs) + BATCH, *(look.expected for look in looks))

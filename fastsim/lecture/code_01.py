@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim.lecture.progress import counted
 from fastsim.lecture.verdicts import Row, claim, exact, figure, formula, measured, middle
 from fastsim.queueing import balls_in_bins, simulation
 from fastsim.queueing.balls_theory import asymptotic_max
@@ -62,8 +63,12 @@ def code_01(workers: int = 1) -> list[Row]:
     workers : int
         Threads; the result does not depend on it.
     """
-    fresh = {name: _simulate(name, workers) for name in POLICIES}
-    heavy = {name: _simulate(name, workers, size=HEAVY) for name in POLICIES}
+    policies = list(POLICIES)
+    fresh = {name: _simulate(name, workers) for name in counted(policies, "exponential sizes", len(policies))}
+    heavy = {
+        name: _simulate(name, workers, size=HEAVY)
+        for name in counted(policies, "heavy-tailed sizes", len(policies))
+    }
     old = {name: _simulate(name, workers, update="periodic", period=PERIOD) for name in ("jsq", "jsq_d")}
     return [*_balls(workers), *_exponential(fresh), *_heavy_tailed(heavy), *_stale(fresh, old)]
 

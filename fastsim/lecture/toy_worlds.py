@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim.lecture.progress import counted
 from fastsim.selection.costs import Costs
 from fastsim.selection.exhaustive import correct_counts
 from fastsim.selection.latent import DIV, P1, Pool, demo_1
@@ -31,12 +32,14 @@ BUDGET = 1000  # evaluated allocations, where a noisy diagnoser never settles
 GREEDY = ("steepest_greedy", "coordinate_greedy")
 
 
-def across(run: Callable[[int], dict[str, float]], seeds: Iterable[int], workers: int) -> dict[str, Array]:
+def across(run: Callable[[int], dict[str, float]], seeds: Sequence[int], workers: int) -> dict[str, Array]:
     """Run every seed, and gather each figure over the seeds: name -> float64[seeds]."""
     from joblib import Parallel, delayed
 
     # Processes, as small arrays leave threads waiting for the interpreter.
-    rows: Any = Parallel(n_jobs=workers, backend="loky")(delayed(run)(seed) for seed in seeds)
+    pool = Parallel(n_jobs=workers, backend="loky", return_as="generator")
+    found: Any = pool(delayed(run)(seed) for seed in seeds)
+    rows = list(counted(found, run.__name__.replace("_", " "), len(seeds)))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastsim.errors import InputError, nearest
+from fastsim.lecture.progress import counted
 from fastsim.report.queueing import TIME
 from fastsim.report.text import grid, number
 
@@ -51,7 +52,8 @@ def rows(codes: Sequence[str], workers: int, rel_half_width: float | None = None
     if rel_half_width is not None and not any(takes):
         raise InputError(f"rel_half_width is {rel_half_width}; code {codes[0]} has a fixed number of seeds")
     found: dict[tuple[str, str], Row] = {}  # codes share some exercises
-    for call, takes_width in zip(calls, takes, strict=True):
+    todo = counted(zip(calls, takes, strict=True), "lecture", len(calls), " codes")
+    for call, takes_width in todo:
         options = {"rel_half_width": rel_half_width} if takes_width and rel_half_width is not None else {}
         for row in call(workers, **options):
             found.setdefault((row.id, row.quantity), row)

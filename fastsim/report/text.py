@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastsim.stats import Interval, load_state, point_is_stable
-from fastsim.sweep.experiments import Experiment, Metric
+from fastsim.sweep.experiments import Experiment, Metric, experiment
 from fastsim.sweep.replay import Replay
 from fastsim.sweep.spec import Sweep
 from fastsim.sweep.summary import Cell, Table
@@ -216,33 +216,32 @@ def heading(sweep: Sweep) -> str:
     )
 
 
-# Column of a replay's table -> its title.
-REPLAY = {
-    "latency_mean_s": "mean latency (s)",
-    "latency_p99_s": "P99 latency (s)",
-    "ttft_mean_s": "mean TTFT (s)",
-    "ttft_p99_s": "P99 TTFT (s)",
-    "hit_rate": "hit rate",
-    "copies": "copies",
-    "load_imbalance": "imbalance",
-    "offered_load": "offered load",
-    "throughput_rps": "throughput (1/s)",
-    "speed_rps": "speed (requests/s)",
-}
+# Columns of a replay's table, beside the router.
+REPLAY = (
+    "latency_mean_s",
+    "latency_p99_s",
+    "ttft_mean_s",
+    "ttft_p99_s",
+    "offered_load",
+    "hit_rate",
+    "copies",
+    "load_imbalance",
+    "busiest_share",
+    "throughput_rps",
+)
 
 
 def replay(found: Replay) -> str:
     """The table of a replay: one run a router, so no intervals."""
-    rows = [[row["router"], *(_run_value(row, name) for name in REPLAY)] for row in found.rows]
-    table = grid(["router", *REPLAY.values()], rows, left=1)
-    notes = ["one run each: differences within a run's noise mean nothing; a sweep gives intervals"]
-    refused = {row["router"]: row["rejected"] for row in found.rows if row["rejected"]}
-    if refused:
-        shares = ", ".join(f"{router} {share:.1%}" for router, share in refused.items())
-        notes.append(f"refused, and in no other figure: {shares} of the requests")
-    notes += _load_notes([row["offered_load"] for row in found.rows])
-    if not all(row["stable"] for row in found.rows):
-        notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the trace's length")
+    what = experiment("cluster")
+    columns = REPLAY if found.sort in REPLAY else (found.sort, *REPLAY)
+    rows = [[row["router"], *(_run_value(row, name) for name in columns)] for row in found.rows]
+    heads = [what.metrics[name].title().replace("time to first token", "TTFT") for name in columns]
+    by = what.metrics[found.sort].label
+    notes = [
+        f"sorted by {by} (--sort); one run each: differences within a run's noise mean nothing, "
+        "a sweep gives intervals"
+    ]
     behind = [
         row["router"] for row in found.rows if row["stable"] and not point_is_stable([row["backlog_score"]])
     ]
@@ -251,12 +250,17 @@ def replay(found: Replay) -> str:
             f"below capacity in the mean, but the backlog grew in this run, as in an hour of overload: "
             f"{', '.join(behind)}"
         )
-    return "\n".join([table, "", *notes])
+    refused = {row["router"]: row["rejected"] for row in found.rows if row["rejected"]}
+    if refused:
+        shares = ", ".join(f"{router} {share:.1%}" for router, share in refused.items())
+        notes.append(f"refused, and in no other figure: {shares} of the requests")
+    if not all(row["stable"] for row in found.rows):
+        notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the trace's length")
+    notes += [*_load_notes([row["offered_load"] for row in found.rows]), *legend(what, columns)]
+    return "\n".join([grid(["router", *heads], rows, left=1), "", *notes])
 
 
 def _run_value(row: dict[str, Any], name: str) -> str:
-    if name == "speed_rps":
-        return f"{row[name]:,.0f}"
     if name == "offered_load":
         return load(row[name])
     return "unstable" if name.endswith("_p99_s") and not row["stable"] else number(row[name])

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim._jit import kernel
+from fastsim._kernel_cache import covers
 from fastsim.cluster.routers.tree import KEEP_ALL
 from fastsim.cluster.routers.view import HEARD, SIGNATURE
 from fastsim.errors import InputError, nearest
@@ -170,6 +171,11 @@ class Registry(MutableMapping[str, Router]):
     def expect(self, module: str, names: Iterable[str]) -> None:
         """Let a module be imported when one of the policies that it registers is asked for."""
         self._entries |= dict.fromkeys(names, module)
+
+    def own(self) -> list[str]:
+        """Names of the policies that were registered from outside the package."""
+        entries = [entry for entry in self._entries.values() if not isinstance(entry, str)]
+        return [entry.name for entry in entries if not covers(getattr(entry.policy, "py_func", entry.policy))]
 
     def __getitem__(self, name: str) -> Router:
         entry = self._entries[name]

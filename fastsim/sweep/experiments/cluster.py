@@ -317,7 +317,7 @@ METRICS = {
     "samples": Metric("requests used", type=int),
     "left_out": Metric("requests too long for a replica", type=int),
     "stable": Metric("stable", type=bool),
-    "offered_load": Metric("offered load", doc="requests offered over what cluster and router can finish"),
+    "offered_load": Metric("offered load"),
     "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     **_latencies(),
