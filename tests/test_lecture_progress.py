@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ list(counted(range(3), "codes", 3))
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_shown_on_a_terminal_only(terminal):
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 100))
     done = subprocess.run(
         [sys.executable, "-c", CODE],
         cwd=ROOT,
