@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastsim.cli_shared import Json, Whole, print_json
 from fastsim.errors import InputError
@@ -22,6 +22,7 @@ def queue(
     size: str = "exponential",
     arrivals: str = "poisson",
     trace: Path | None = None,
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None,
     discipline: str = "fcfs",
     speed: tuple[float, ...] = (),
     update: str = "live",
@@ -65,6 +66,8 @@ def queue(
         poisson, "renewal(cv=2)" or "modulated(levels=(1, 3), stays=(50, 10))".
     trace
         File in any format of `fastsim workloads`, whose timestamps are the arrivals.
+    time_unit
+        Unit of the trace's times, by default that of its format.
     discipline
         How a server treats its requests: fcfs or ps.
     speed
@@ -107,7 +110,7 @@ def queue(
         utilisation=utilisation,
         rate=rate,
         size=size,
-        arrivals=_timestamps(trace) if trace else arrivals,
+        arrivals=_timestamps(trace, time_unit) if trace else arrivals,
         discipline=discipline,
         speeds=speed or None,
         d=d,
@@ -222,10 +225,10 @@ def lecture(
         print(report.markdown(found) if markdown else report.table(found))
 
 
-def _timestamps(trace: Path) -> Any:
+def _timestamps(trace: Path, time_unit: str | None) -> Any:
     from fastsim.workloads import load
 
-    return load(trace).arrival_s
+    return load(trace, time_unit=time_unit).arrival_s
 
 
 def _workers(jobs: Whole | None) -> int:

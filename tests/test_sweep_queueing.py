@@ -188,7 +188,7 @@ def test_every_parameter_of_a_question_can_be_swept():
     of_sweeps = {"seed", "replications", "rel_half_width", "max_replications"}  # [sweep] and [stop]
     asked = set(inspect.signature(simulate).parameters) - own - of_sweeps
     assert asked <= set(QUEUEING.parameters())
-    assert set(QUEUEING.parameters()) - asked == {"trace"}
+    assert set(QUEUEING.parameters()) - asked == {"trace", "time_unit"}
 
 
 def test_a_row_of_balls_is_a_batch_of_throws():
@@ -223,3 +223,15 @@ def test_the_lectures_sweeps_run_and_draw(path, tmp_path):
     assert (report.failed, report.simulated) == ({}, 2 * len(sweep.cells()))
     drawn = figures.write(read(tmp_path), tmp_path)
     assert len(drawn) == len(sweep.figures) >= 1
+
+
+def test_a_trace_whose_unit_is_not_clear_needs_one(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"timestamp": 0.25 * i, "input_length": 1, "output_length": 1} for i in range(400)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    base = {"servers": 2, "trace": str(trace), "size": "exponential(mean=0.05)", "warmup": 10}
+    with pytest.raises(InputError, match="state time_unit, 's' or 'ms'"):
+        QUEUEING.validate(base)
+    assert QUEUEING.validate({**base, "time_unit": "s"})["time_unit"] == "s"
+    with pytest.raises(InputError, match="time_unit is 's', but there is no trace"):
+        QUEUEING.validate({"time_unit": "s"})

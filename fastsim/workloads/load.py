@@ -13,9 +13,11 @@ import numpy as np
 from fastsim.errors import InputError, nearest
 from fastsim.workloads import cache as disk
 from fastsim.workloads import transforms
+from fastsim.workloads.readers.clock import WHOLE_MS
 from fastsim.workloads.readers.options import ReadOptions
 from fastsim.workloads.readers.read import name_of, read_trace
-from fastsim.workloads.readers.source import file_bytes
+from fastsim.workloads.readers.registry import choose_format
+from fastsim.workloads.readers.source import file_bytes, unpack
 from fastsim.workloads.summary import WorkloadSummary
 from fastsim.workloads.workload import Workload
 
@@ -158,6 +160,18 @@ def load(
     if limit is not None and limit < len(workload):
         workload = workload.take(limit, f"the first {limit:,} requests of {len(workload):,}")
     return workload
+
+
+def load_times(path: str | PathLike[str]) -> np.ndarray:
+    """Load a trace's arrival times for their pattern, whose unit is not asked for where it is not clear.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+    """
+    raw = file_bytes(fspath(path))
+    entry, _ = choose_format(unpack(fspath(path), raw, skip_bad=False), None)
+    return load(path, time_unit="ms" if entry.unit == WHOLE_MS else None).arrival_s
 
 
 def _short_enough(workload: Workload, max_tok: int) -> Workload:

@@ -164,9 +164,9 @@ def _trace_times(path: str, rate_rps: float, duration_s: float | None, requests:
 
     Repetitions follow each other after one mean gap, as in `transforms.repeat`.
     """
-    from fastsim.workloads.load import load
+    from fastsim.workloads.load import load_times
 
-    times = load(path).arrival_s
+    times = load_times(path)
     n, span_s = len(times), float(times[-1] - times[0])
     if span_s <= 0:
         raise InputError(f"arrival_trace: all requests of {path} come at once, so they have no rate")

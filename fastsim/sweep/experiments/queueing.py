@@ -36,6 +36,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Numbers, or text such as ``"8*2, 8*1"``, which can be an axis.
     trace : str or None
         File whose timestamps are the arrivals, in any format of `fastsim workloads`.
+    time_unit : {"s", "ms", "us", "ns"} or None
+        Unit of the trace's times; by default that of its format.
     requests : int or None
         By default `fastsim.queueing.warmup.default_requests`.
     warmup : int or ``"mser5"``
@@ -49,6 +51,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     size: str = "exponential"
     arrivals: str = "poisson"
     trace: str | None = None
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None
     discipline: str = "fcfs"
     speeds: list[float] | str | None = None
     d: int = 2
@@ -105,6 +108,8 @@ def _own(given: Params) -> Params:
 def _traced(params: Params) -> Params:
     """Arrivals of a trace are known by what is in the file; without one there is a load to assume."""
     if params["trace"] is None:
+        if params["time_unit"] is not None:
+            raise InputError(f"time_unit is {params['time_unit']!r}, but there is no trace whose times it is")
         bare = params["utilisation"] is None and params["rate"] is None
         return {**params, "utilisation": 0.9} if bare else params
     if params["arrivals"] != Question().arrivals:
@@ -151,15 +156,16 @@ def _spec(asked: str) -> QueueSpec:
         if name in given:
             given[name] = _numbers(name, given[name])
     if "trace" in given:
-        given["arrivals"] = _timestamps(given.pop("trace"), given.pop("trace_digest"))
+        path, digest = given.pop("trace"), given.pop("trace_digest")
+        given["arrivals"] = _timestamps(path, digest, given.pop("time_unit", None))
     return make_spec(**given, allow_unstable=True)
 
 
 @lru_cache(maxsize=4)
-def _timestamps(path: str, digest: str) -> Any:
+def _timestamps(path: str, digest: str, time_unit: str | None) -> Any:
     from fastsim.workloads import load
 
-    return load(path).arrival_s
+    return load(path, time_unit=time_unit).arrival_s
 
 
 def settle(cells: Sequence[Params], seed: int, note: Callable[[str], None]) -> list[Params]:
@@ -239,7 +245,7 @@ METRICS = {
 }
 
 # What decides arrivals and sizes, which are drawn anew from the seed in every run: nothing is prepared.
-INPUT = ("servers", "speeds", "utilisation", "rate", "size", "arrivals", "trace", "trace_digest")
+INPUT = ("servers", "speeds", "utilisation", "rate", "size", "arrivals", "trace", "trace_digest", "time_unit")
 
 
 def workload_of(params: Params) -> Params:
