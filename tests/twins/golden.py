@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ TIME_TOLERANCE_S = 1e-6
 
 def engine_files() -> list[Path]:
     """Engine records of this project and of the folder named in ``FASTSIM_GOLDEN``."""
-    return _files("engine*/*.json")
+    return _files("engine*/*.json") + _files("engine*/*.json.gz")
 
 
 def router_files() -> list[Path]:
@@ -28,7 +29,9 @@ def _files(pattern: str) -> list[Path]:
 
 def load(path: Path) -> dict:
     """One engine record."""
-    return json.loads(path.read_text())
+    read = gzip.open if path.suffix == ".gz" else open
+    with read(path, "rt", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def differences(record: dict, served: list[tuple[float, float, int, int]]) -> list[str]:
