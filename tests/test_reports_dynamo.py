@@ -64,7 +64,7 @@ def test_dynamo_589_routers_that_read_the_same_metrics_choose_the_same_worker():
 
     assert at_once("dynamo_v01", 16).count(16) == 22
     assert max(at_once("dynamo_v01", 16, "live")) == 2
-    assert max(at_once("dynamo_kv", 1)) == 4
+    assert max(at_once("dynamo_kv", 1)) == 3
     own = at_once("dynamo_kv", 16)
     assert max(own) == 5
     assert np.mean(own) > 1.3 * np.mean(at_once("dynamo_kv", 1))

@@ -273,7 +273,9 @@ def _credit(view, r, least_tok):
     params = view.params
     credit = params[_CREDIT] * (view.match[r] * _per_block(view))
     if params[_DECAY] > 0.0:
-        lead = (view.memory[_column(view, _PREFILL_TOK) + r] - least_tok) / view.prompt[PROMPT_TOK]
+        block = view.limits[BLOCK_TOK]
+        request_blk = (view.prompt[PROMPT_TOK] + block - 1) // block  # here an incomplete block counts
+        lead = (view.memory[_column(view, _PREFILL_TOK) + r] - least_tok) / block / request_blk
         credit /= 1.0 + params[_DECAY] * lead
     return credit
 
@@ -349,8 +351,8 @@ def _add_believed(view, request):
 
 def _dynamo_tree(params, cluster):
     if params.predicted_ttl_s > 0.0:
-        return Tree(KEEP_TIME, ttl_s=params.predicted_ttl_s, partial=True, marks=True)
-    return Tree(KEEP_ALL, partial=True, marks=True)
+        return Tree(KEEP_TIME, ttl_s=params.predicted_ttl_s, marks=True)
+    return Tree(KEEP_ALL, marks=True)
 
 
 @router(
@@ -369,7 +371,8 @@ def dynamo_kv(view, request):
     """Least prefill left plus active blocks, in KV blocks, caches known by events; ties at random.
 
     cost = scale max(0, (active prefill tokens + prompt) / block - credit decay overlap) + decode blocks with
-    this request + weight x active requests. Decode blocks count a prefix once for all requests in flight.
+    this request + weight x active requests. Decode blocks are those with a hash, which an incomplete one has
+    not, and count a prefix once for all requests in flight.
     Prefill is active at its full length until the first token. Parameters with their published defaults:
     `DynamoKv`; the weight of requests was not seen published and is 0.
     """
@@ -393,7 +396,7 @@ def dynamo_kv(view, request):
     memory=_room,
     real=_blocks,
     count=_active,
-    tree=lambda params, cluster: Tree(KEEP_TIME, ttl_s=params.ttl_s, partial=True, marks=True),
+    tree=lambda params, cluster: Tree(KEEP_TIME, ttl_s=params.ttl_s, marks=True),
 )
 def dynamo_kv_ttl(view, request):
     """As dynamo_kv without events: what was sent is taken to be cached for a time after its last use."""
@@ -417,7 +420,7 @@ def dynamo_kv_ttl(view, request):
     memory=_room,
     real=_blocks,
     count=_active,
-    tree=lambda params, cluster: Tree(KEEP_ALL, partial=True, marks=True),
+    tree=lambda params, cluster: Tree(KEEP_ALL, marks=True),
 )
 def dynamo_2025(view, request):
     """Weight x (active prefill + uncached tokens) / block + decode blocks, least first; ties at random."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tests.twins.kv import ceil_div
 from tests.twins.policies import FINISHED, FIRST_TOKEN, HOLD, Prompt, View, World, blocks_of, twin
 
 PS = 10**12
@@ -31,11 +32,8 @@ class Ledger:
         self.batch_tok = world.batch_tok
 
     def keys(self, request: Prompt) -> list:
-        """Keys of a prompt's blocks; an incomplete last block is like no other."""
-        if self.world.engine == "lecture":
-            return blocks_of(request)
-        full = blocks_of(request, self.world.block_tok)
-        return full + [("open", request.index)] * (request.prompt_tok % self.world.block_tok > 0)
+        """Keys of a prompt's full blocks: an incomplete last one has no hash."""
+        return blocks_of(request, None if self.world.engine == "lecture" else self.world.block_tok)
 
     def prefill_tok(self, replica: int) -> int:
         return sum(a.uncached_tok for a in self.active.values() if a.replica == replica and a.prefilling)
@@ -98,7 +96,7 @@ class Today(Ledger):
         block = self.world.block_tok
         costs = []
         for r in replicas:
-            lead = (prefill[r] - min(prefill)) / request.prompt_tok
+            lead = (prefill[r] - min(prefill)) / block / ceil_div(request.prompt_tok, block)
             credit = p["overlap_credit"] * (matched[r] * (1 / block)) / (1.0 + p["credit_decay"] * lead)
             scale = p["prefill_load_scale"]
             load = scale * (1 / block) * (prefill[r] + request.prompt_tok)
