@@ -37,6 +37,7 @@ def cluster_of(case: Mapping[str, Any], **changes: Any) -> Cluster:
         "watermark": engine.get("watermark", 0.0),
         "order": engine.get("order", "fcfs"),
         "order_params": engine.get("order_params"),
+        "preempt_ties": engine.get("preempt_ties", "running_list"),
         **{name: case[name] for name in ("restarts", "joins_s", "speeds") if name in case},
     }
     return Cluster(**{**settings, **changes})

@@ -98,7 +98,7 @@ def tiny_pools() -> Iterator[list[str]]:
 
     def tiny_sizes(prompts: Any, cluster: Any) -> dict[str, int]:
         longest_path = sizes(prompts, cluster)["hits"] - 64
-        return {"ext": 1, "hold": 1, "table": 16, "hits": longest_path + 1}
+        return {"ext": 1, "hold": 1, "table": 16, "event": 1, "hits": longest_path + 1}
 
     def noting_pools(state: Any) -> Any:
         unread = state.pool[NEWS_TOLD] - state.pool[NEWS_READ]

@@ -145,6 +145,24 @@ def test_of_running_requests_the_least_urgent_is_preempted():
         assert np.flatnonzero(preempted).tolist() == [victim]
 
 
+def test_of_equally_late_requests_the_first_running_is_preempted_as_by_vllm_or_the_last_in_the_file():
+    """vLLM takes the maximum of (priority, arrival) over its running list, and of equal ones the first."""
+    asked = replace(waiting([[0], [1], [2]], [32, 48, 64]), arrival_s=np.zeros(3), output_tok=np.full(3, 80))
+    cluster = Cluster(
+        1, kv_tok=16 * 16, max_seqs=3, max_batch_tok=512, step_time=STEPS, order="priority", block_tok=16
+    )
+    found = {}
+    for ties in ("running_list", "file"):
+        result = simulate(asked, replace(cluster, preempt_ties=ties))
+        preempted = np.flatnonzero(result.columns["preemptions"]).tolist()
+        found[ties] = preempted, int(result.replicas["computed_tok"].sum())
+    assert found == {"running_list": ([0, 1], 525), "file": ([2], 461)}
+    later = replace(asked, arrival_s=np.arange(3) * 1e-6)
+    assert [simulate(later, replace(cluster, preempt_ties=ties)).requests.rows() for ties in found] == 2 * [
+        simulate(later, cluster).requests.rows()
+    ]
+
+
 # --- Preble's groups (lecture, exercise 5) ------------------------------------------------------------------
 
 
@@ -176,6 +194,7 @@ def test_quotas_add_up_grow_with_the_group_and_are_in_proportion(groups):
     ("settings", "message"),
     [
         ({"order": "longest_prefx"}, "order = 'longest_prefx' is not known; .*longest_prefix"),
+        ({"preempt_ties": "first"}, "preempt_ties = 'first' is not known; choose one of: running_list, file"),
         ({"order": None}, "order = None is not known"),
         ({"order_params": {"groups": 10}}, "order fcfs: it has no parameter 'groups'"),
         ({"order": "priority_groups", "order_params": {"groups": 0}}, "order priority_groups: groups = 0"),

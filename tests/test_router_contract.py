@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,15 @@ def test_it_has_a_twin_and_says_what_it_does(router):
     assert ROUTERS[router].doc.endswith(".")
     assert "\n" not in ROUTERS[router].doc
     assert fastsim.routers()[router] == ROUTERS[router].doc
+
+
+@small
+@every_router
+def test_it_is_said_when_it_learns_what_caches_hold(router):
+    docs = (Path(__file__).parents[1] / "docs" / "cache-events.md").read_text(encoding="utf-8")
+    rows = [row for row in docs.split("## ")[0].splitlines() if row.startswith("| `")]
+    first_column = {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert (router in first_column) == bool(ROUTERS[router].needs & {"match", "matches", "evictions"})
 
 
 @small

@@ -87,7 +87,7 @@ def test_step_ends_come_before_arrivals_of_the_same_instant():
     assert replica_of((0.0, [1], 1), (0.009, [2], 1), router="least_loaded", replicas=2) == [0, 1]
 
 
-def test_live_caches_include_steps_under_way_but_not_those_starting_now():
+def test_caches_are_known_when_the_step_that_changed_them_has_ended():
     settings_ = {"router": "prefix_affinity", "replicas": 2}
     together = replica_of((0.0, [9], 1), (0.0, [1, 2], 1), (0.0, [1, 2], 1), **settings_)
     assert together == [
@@ -95,8 +95,8 @@ def test_live_caches_include_steps_under_way_but_not_those_starting_now():
         1,
         0,
     ]  # nothing is cached when the third is routed: ties go to the fewest in flight
-    later = replica_of((0.0, [9], 1), (0.0, [1, 2], 1), (0.001, [1, 2], 1), **settings_)
-    assert later == [0, 1, 1]  # the second's blocks can be hit as soon as its step has started
+    for at, chosen in ((0.001, 0), (0.00999, 0), (0.01, 1)):  # the second's step ends at 0.01
+        assert replica_of((0.0, [9], 1), (0.0, [1, 2], 1), (at, [1, 2], 1), **settings_) == [0, 1, chosen]
 
 
 def test_periodic_view_is_the_state_at_the_last_tick():

@@ -8,7 +8,6 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster._extents import check_pools
 from fastsim.cluster._kv import find_hits, hold_hits, start_path, take_blocks
-from fastsim.cluster._news import has_room
 from fastsim.cluster._order import next_waiting, rank_waiting
 from fastsim.cluster._queues import append_running, remove_waiting
 from fastsim.cluster._running import blocks_of, schedule
@@ -20,14 +19,11 @@ from fastsim.cluster._state import (
     FAULT,
     FIRST,
     FREE,
-    FULL_NEWS,
     GENERATED,
     HIT,
     LEFT,
     MAX_SEQS,
     N_RUNNING,
-    NEWS,
-    NEWS_CACHES,
     NO_FAULT,
     NONE,
     ORDER,
@@ -88,13 +84,8 @@ def _admit_by_rank(s, r):
 
 @kernel
 def _room_for_one(s, r):
-    """Whether pools and reports have room for one more admission; a fault is noted if not."""
-    if not check_pools(s, s.rep[r, N_RUNNING]):
-        return False
-    if s.cfg[NEWS] & NEWS_CACHES and not has_room(s, r):
-        s.pool[FAULT] = FULL_NEWS
-        return False
-    return True
+    """Whether the pools have room for one more admission; a fault is noted if not."""
+    return check_pools(s, s.rep[r, N_RUNNING])
 
 
 @kernel

@@ -6,11 +6,8 @@ All blocks of an extent are held by equally many requests. `_kv` has what the sc
 from __future__ import annotations
 
 from fastsim._jit import kernel
-from fastsim.cluster._index import coverage, note
-from fastsim.cluster._news import tell
+from fastsim.cluster._events import check_events, watched
 from fastsim.cluster._state import (
-    CACHE,
-    COME_PS,
     COPY_NEXT,
     END,
     EXT_FREE,
@@ -34,17 +31,11 @@ from fastsim.cluster._state import (
     LRU_LAST,
     LRU_NEXT,
     LRU_PREV,
-    NEWS,
-    NEWS_CACHES,
     NONE,
-    PS,
     REF,
     REPLICAS,
-    RUNS,
     START,
     TABLE_USED,
-    TRACK,
-    TRACK_LIVE,
 )
 from fastsim.cluster._table import drop_slot, find_slot
 
@@ -68,6 +59,8 @@ def check_pools(s, running):
         pool[FAULT] = FULL_HOLD
     if s.table.shape[0] < 2 * pool[TABLE_USED]:
         pool[FAULT] = FULL_TABLE
+    if watched(s):
+        check_events(s, most + 8)
     return pool[FAULT] == 0
 
 
@@ -196,23 +189,6 @@ def remove_copy(s, e):
     else:
         s.table[slot, 1] = following
     return following
-
-
-@kernel(inline="always")
-def changed(s, key, first):
-    """Tell the router's index of a change to the copies of a key, listed from extent `first` on."""
-    told = s.cfg[NEWS] & NEWS_CACHES
-    live = s.cfg[TRACK] == TRACK_LIVE
-    if live:
-        note(s, key, coverage(s, first))
-    if told or (live and s.lost.shape[0] > 0):
-        run = key // s.cfg[REPLICAS]
-        if run < s.cfg[RUNS]:
-            r = key - run * s.cfg[REPLICAS]
-            if s.lost.shape[0] > 0:
-                s.lost[run, r] = 0
-            if told:
-                tell(s, max(s.rep[r, PS], s.pool[COME_PS]), CACHE, run, r, coverage(s, first))
 
 
 @kernel

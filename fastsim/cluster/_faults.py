@@ -9,7 +9,8 @@ from __future__ import annotations
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._decode import produced, stop_decoding
-from fastsim.cluster._index import coverage, note
+from fastsim.cluster._events import drop_events, publish_loss, watched
+from fastsim.cluster._index import show
 from fastsim.cluster._kv import drop_holds, evict_all
 from fastsim.cluster._news import tell
 from fastsim.cluster._queues import prepend_waiting, remove_running
@@ -21,6 +22,9 @@ from fastsim.cluster._state import (
     CACHE,
     COMPUTED,
     DURATION,
+    EVENT_FIRST,
+    EVENT_KEY,
+    EVENT_NEXT,
     FREE,
     FS,
     IDLE,
@@ -48,12 +52,13 @@ from fastsim.cluster._state import (
     SCHEDULED,
     STEP,
     STEPS,
+    TAKEN,
     TRACK,
     TRACK_LIVE,
     TRACK_OFF,
+    TRACK_PERIODIC,
 )
 from fastsim.cluster._step_time import steps_until
-from fastsim.cluster._table import get
 
 
 @kernel
@@ -64,11 +69,12 @@ def restart(s, r, now, down_ps, silently):
     news = s.cfg[NEWS]
     back = max(rep[r, PS], now + down_ps)  # it may be down already
     _cut_short(s, r, now)
+    told = watched(s)
     s.cfg[TRACK] = TRACK_OFF  # routers learn of the loss below, or later
     s.cfg[NEWS] = news & ~NEWS_CACHES
     _put_back(s, r)
-    if track == TRACK_LIVE or news & NEWS_CACHES:
-        _note_lost(s, r)
+    if told:
+        _note_lost(s, r, track == TRACK_PERIODIC)
     evict_all(s, r)
     s.cfg[TRACK] = track
     s.cfg[NEWS] = news
@@ -79,19 +85,37 @@ def restart(s, r, now, down_ps, silently):
     rep[r, PS] = back
     rep[r, FS] = 0
     rep[r, KIND] = IDLE
+    rep[r, TAKEN] = 1
     s.blocks_stale_ps[r] = NEVER
     s.key[r] = 2 * back + 1 if rep[r, N_WAITING] > 0 else NEVER
 
 
 @kernel
-def _note_lost(s, r):
-    """Note of each run what replica r, whose requests hold nothing, is about to lose of it."""
+def _note_lost(s, r, periodic):
+    """Note of which runs replica r, whose requests hold nothing, is about to lose blocks.
+
+    The next snapshot of a periodic view shows it. What the replica's last step changed is not published any
+    more, but routers may know of the blocks it evicted.
+    """
+    e = s.events[r, EVENT_FIRST]
+    while e != NONE:
+        _lose(s, s.event[e, EVENT_KEY] // s.cfg[REPLICAS], r, periodic)
+        e = s.event[e, EVENT_NEXT]
+    drop_events(s, r)
     e = s.rep[r, LRU_FIRST]
     while e != NONE:
         run = s.ext[e, KEY] // s.cfg[REPLICAS]
         if s.ext[e, KEY] != NONE and run < s.cfg[RUNS]:
-            s.lost[run, r] = coverage(s, get(s.table, s.ext[e, KEY], NONE))
+            _lose(s, run, r, periodic)
         e = s.ext[e, LRU_NEXT]
+
+
+@kernel
+def _lose(s, run, r, periodic):
+    if s.lost[run, r] == 0:
+        s.lost[run, r] = 1
+        if periodic:
+            publish_loss(s, run, r)
 
 
 @kernel
@@ -143,14 +167,12 @@ def _put_back(s, r):
 
 @kernel
 def tell_of_loss(s, r, now):
-    """Let routers know what replica r holds of all that it has lost without their knowing."""
+    """Let routers know that replica r holds nothing of what it has lost without their knowing."""
     for run in range(s.lost.shape[0]):
         if s.lost[run, r] == 0:
             continue
         s.lost[run, r] = 0
-        key = run * s.cfg[REPLICAS] + r
-        covered = coverage(s, get(s.table, key, NONE))
         if s.cfg[TRACK] == TRACK_LIVE:
-            note(s, key, covered)
+            show(s, run * s.cfg[REPLICAS] + r, 0)
         if s.cfg[NEWS] & NEWS_CACHES:
-            tell(s, now, CACHE, run, r, covered)
+            tell(s, now, CACHE, run, r, 0)

@@ -1,9 +1,8 @@
 """Kernels of the index a router matches prompts against: which replicas hold which run, as bit masks.
 
 For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its
-start, so that one walk down a prompt's runs matches all replicas at once. The masks follow the caches at
-once (live view), and how large a part is, the caches tell; or both are taken from the caches at every
-refresh (periodic view).
+start, so that one walk down a prompt's runs matches all replicas at once; how large a part is, a table tells.
+They follow the cache events (`_events`) as these reach the routers.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ from fastsim.cluster._state import (
     END,
     NONE,
     REPLICAS,
-    RUNS,
+    SEEN_LIVE,
     START,
-    TRACK,
-    TRACK_LIVE,
 )
-from fastsim.cluster._table import get, put
+from fastsim.cluster._table import drop_slot, find_slot, get, put
 
 _MANY = 16  # replicas of a word, from which on all of them are written
 
@@ -51,54 +48,31 @@ def coverage(s, first):
 
 
 @kernel
-def note(s, key, covered):
-    """Write into the masks that the replica of `key` holds `covered` blocks of the run of `key`."""
+def show(s, key, held):
+    """Let the index have it that the replica of `key` holds `held` blocks of the run of `key`."""
     mask = s.mask
     run = key // s.cfg[REPLICAS]
-    if run >= s.cfg[RUNS]:
-        return  # a preempted request's own blocks: nobody else can match them
     replica = key - run * s.cfg[REPLICAS]
     word = replica // BITS
     partly = (mask.shape[1] >> 1) + word
     bit = 1 << (replica - word * BITS)
-    if covered >= s.run_len[run]:
+    if held >= s.run_len[run]:
         mask[run, word] |= bit
-        mask[run, partly] &= ~bit
-    elif covered > 0:
-        mask[run, word] &= ~bit
-        mask[run, partly] |= bit
     else:
         mask[run, word] &= ~bit
+    if 0 < held < s.run_len[run]:
+        mask[run, partly] |= bit
+        s.pool[SEEN_LIVE] += put(s.seen, key, held)
+    elif mask[run, partly] & bit:
         mask[run, partly] &= ~bit
+        drop_slot(s.seen, find_slot(s.seen, key))
+        s.pool[SEEN_LIVE] -= 1
 
 
-@kernel
+@kernel(inline="always")
 def _held(s, key):
-    """Blocks of the run of `key` that the router takes the replica of `key` to hold."""
-    if s.cfg[TRACK] != TRACK_LIVE:
-        return get(s.seen, key, 0)
-    covered = coverage(s, get(s.table, key, NONE))
-    if covered == 0 and s.lost.shape[0] > 0:
-        run = key // s.cfg[REPLICAS]
-        return s.lost[run, key - run * s.cfg[REPLICAS]]
-    return covered
-
-
-@kernel
-def rebuild(s):
-    """Take the index afresh from all caches."""
-    mask = s.mask
-    for run in range(mask.shape[0]):
-        for word in range(mask.shape[1]):
-            mask[run, word] = 0
-    for slot in range(s.seen.shape[0]):
-        s.seen[slot, 0] = 0
-    for slot in range(s.table.shape[0]):
-        if s.table[slot, 0] != 0:
-            key = s.table[slot, 0] - 1
-            covered = coverage(s, s.table[slot, 1])
-            note(s, key, covered)
-            put(s.seen, key, covered)
+    """Blocks of the run of `key`, held in part, that the router takes the replica of `key` to hold."""
+    return get(s.seen, key, 0)
 
 
 @kernel

@@ -10,9 +10,9 @@ registered first.
 from __future__ import annotations
 
 from fastsim._jit import kernel
+from fastsim.cluster._events import changed, watched
 from fastsim.cluster._extents import (
     add_copy,
-    changed,
     free_extent,
     hold,
     lru_append,
@@ -43,8 +43,6 @@ from fastsim.cluster._state import (
     LOWER,
     LRU_FIRST,
     LRU_LAST,
-    NEWS,
-    NEWS_CACHES,
     NONE,
     OPEN,
     PATH,
@@ -85,11 +83,9 @@ def _evict(s, r, n):
         size = ext[e, END] - ext[e, START]
         key = ext[e, KEY]
         if size > n and s.cfg[WHOLE] == 0:
-            was_whole = key != NONE and _reaches_end(s, e)
             ext[e, END] -= n
             rep[r, EVICTED] += n
-            # Of a run held in part, the masks do not tell how much.
-            if was_whole or (key != NONE and s.cfg[NEWS] & NEWS_CACHES):
+            if key != NONE and watched(s):
                 changed(s, key, get(s.table, key, NONE))
             return
         rep[r, FREE] += size  # which removing it takes off again
@@ -113,13 +109,6 @@ def evict_all(s, r):
         s.rep[r, FREE] -= size
         _evict(s, r, size)
     s.rep[r, EVICTED] = evicted
-
-
-@kernel(inline="always")
-def _reaches_end(s, e):
-    """Whether an extent holds the last block of its run; true for a request's own blocks."""
-    run = s.ext[e, KEY] // s.cfg[REPLICAS]
-    return run >= s.cfg[RUNS] or s.ext[e, END] == s.run_len[run]
 
 
 @kernel

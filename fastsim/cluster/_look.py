@@ -9,12 +9,15 @@ from __future__ import annotations
 from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster import engine
-from fastsim.cluster._index import every_match, longest_match, note, rebuild
+from fastsim.cluster._events import publish, show_published
+from fastsim.cluster._index import every_match, longest_match, show
 from fastsim.cluster._masks import change_load, least_loaded_of
 from fastsim.cluster._news import write_gauges
 from fastsim.cluster._scan import times_up_to
 from fastsim.cluster._state import (
+    ALPHA,
     AT_FIRST,
+    BETA,
     BITS,
     BLOCK,
     BY_NEWS,
@@ -79,7 +82,6 @@ from fastsim.cluster._state import (
     TRACK_TREE,
 )
 from fastsim.cluster._step_time import steps_until
-from fastsim.cluster._table import drop_slot, find_slot, put
 from fastsim.cluster.routers.tree import tree_matches, tree_nearest
 from fastsim.cluster.routers.view import MATCH_TOK, NEAREST, NOW_PS, view_at
 
@@ -89,19 +91,26 @@ _STRIDE = 32  # replicas looked at together
 
 
 @kernel
-def catch_up(s, r, now):
-    """Take the blocks of all steps of replica r's run that started before `now`; returns if any was due."""
-    if now < s.blocks_stale_ps[r]:
-        return False
-    engine.take_until(s, r, engine.boundary_from(s, r, now))
-    engine.note_blocks_stale(s, r)
-    return True
-
-
-@kernel
 def _steps_done(alpha, beta, ps, fs, steps, now):
     """Steps of a run that ended by `now`."""
     return min(steps_until(alpha, beta, (now - ps + 1) * 1000 - fs) - 1, steps)
+
+
+@kernel
+def catch_up(s, r, now):
+    """Book what replica r's run has done by `now`; returns whether there was anything to do.
+
+    Steps that started before have taken their blocks, those that ended by then have published their events.
+    """
+    if now < s.blocks_stale_ps[r]:
+        return False
+    rep = s.rep
+    done = _steps_done(rep[r, ALPHA], rep[r, BETA], rep[r, PS], rep[r, FS], rep[r, STEPS], now)
+    engine.take_until(s, r, done)
+    publish(s, r, done, now)
+    engine.take_until(s, r, engine.boundary_from(s, r, now))
+    engine.note_blocks_stale(s, r, now)
+    return True
 
 
 @kernel
@@ -114,8 +123,8 @@ def _work_now(s, r, now):
     s.work_stale_ps[r] = NEVER
     if rep[r, KIND] != RUN:
         return s.work[r]
-    alpha = rep[r, engine.ALPHA]
-    beta = rep[r, engine.BETA]
+    alpha = rep[r, ALPHA]
+    beta = rep[r, BETA]
     done = _steps_done(alpha, beta, rep[r, PS], rep[r, FS], rep[r, STEPS], now)
     if done < rep[r, STEPS]:
         s.work_stale_ps[r] = rep[r, PS] + (rep[r, FS] + engine.run_fs(alpha, beta, done + 1)) // 1000
@@ -268,7 +277,7 @@ def refresh(s, view, now):
     if s.cfg[TRACK] == TRACK_PERIODIC and needs & (NEEDS_MATCH | NEEDS_MATCHES):
         for r in range(s.rep.shape[0]):
             catch_up(s, r, now)
-        rebuild(s)
+        show_published(s)
 
 
 # --- reports ------------------------------------------------------------------------------------------------
@@ -313,19 +322,6 @@ def _count_finished(s, view, i, r):
 
 
 @kernel
-def _read_cache(s, run, r, covered):
-    """Let a delayed index know of a change."""
-    key = run * s.cfg[REPLICAS] + r
-    note(s, key, covered)
-    if covered > 0:
-        put(s.seen, key, covered)
-    else:
-        slot = find_slot(s.seen, key)
-        if s.seen[slot, 0] != 0:
-            drop_slot(s.seen, slot)
-
-
-@kernel
 def _read(s, views, heard, row):
     """Give the routers one report; returns whether it is of a request's first token or end."""
     news = s.news
@@ -338,7 +334,7 @@ def _read(s, views, heard, row):
         return False
     if kind == CACHE:
         if s.cfg[TRACK] == TRACK_DELAYED:
-            _read_cache(s, what, r, news[row, NEWS_VALUE])
+            show(s, what * s.cfg[REPLICAS] + r, news[row, NEWS_VALUE])
         for k in range(s.cfg[ROUTERS]):
             view = view_at(views, k)
             view.prompt[NOW_PS] = news[row, NEWS_PS]

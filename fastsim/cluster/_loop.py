@@ -137,6 +137,8 @@ def _befall(s, views, heard, now):
         s.level[0, r // BITS] |= 1 << (r % BITS)
         pool[FAULT] = JOINED  # views are to be made larger
     else:
+        if not check_pools(s, s.rep[r, N_RUNNING]):
+            return
         if s.cfg[NEWS]:
             if pool[N_HELD] == 0:  # else routers are to be asked again when they read
                 read_news(s, views, heard, now)
@@ -248,6 +250,8 @@ def run(s, views, route, heard):
             _befall(s, views, heard, limit)
             continue
         if tick == limit:
+            if not check_pools(s, 0):
+                break
             refresh(s, view_at(views, 0), limit)
             pool[REFRESHED] = limit
             pool[NEWS_DUE] = pool[NEWS_TOLD]

@@ -26,6 +26,7 @@ from fastsim.cluster._state import (
     G_WORK,
     GAUGES,
     KIND,
+    N_EVENTS,
     N_RUNNING,
     N_WAITING,
     NEWS,
@@ -49,13 +50,13 @@ from fastsim.cluster._state import (
 def has_room(s, r):
     """Whether the ring has room for all that one event of replica r may report.
 
-    Every extent may be evicted or registered, every request that runs may finish. Admissions ask again, one
-    by one.
+    Every request that runs may finish, and all changes of its cache may be published; those of the last steps
+    of a run, every extent being evicted or registered, are still to be made.
     """
     unread = s.pool[NEWS_TOLD] - s.pool[NEWS_READ]
     most = 2 * s.rep[r, N_RUNNING] + 8
     if s.cfg[NEWS] & NEWS_CACHES:  # whoever runs may evict a part of an extent and register a block, too
-        most += 2 * s.rep[r, N_RUNNING] + s.pool[EXT_LIVE] + 2 * s.hits.shape[0]
+        most += s.events[r, N_EVENTS] + 2 * s.rep[r, N_RUNNING] + s.pool[EXT_LIVE] + 2 * s.hits.shape[0]
     return unread + most <= s.news.shape[0]
 
 

@@ -17,7 +17,6 @@ from fastsim.cluster._state import (
     ALLOCATED,
     BAD_ROUTE,
     BUDGET,
-    COME_PS,
     DECODING,
     DONE,
     FAULT,
@@ -248,11 +247,13 @@ def deliver(s, now):
     if s.cfg[NEWS] and not has_room(s, r):
         s.pool[FAULT] = FULL_NEWS
         return
-    s.pool[ON_WAY] = s.req[i, QUEUE_NEXT]
     catch_up(s, r, now)
     if s.rep[r, KIND] == RUN:  # which blocks the rest of it evicts is not foreseen any more
         engine.shorten(s, r, now)
-    s.pool[COME_PS] = now
+        if s.key[r] == 2 * now:  # what ends now ends first
+            replay(s, r)
+            return
+    s.pool[ON_WAY] = s.req[i, QUEUE_NEXT]
     if s.rep[r, PS] <= now:  # what is sent to a replica that is down is lost
         install(s, r, i, s.req[i, ALLOCATED])
     arrive(s, r, i, now)
@@ -296,6 +297,7 @@ def try_held(s, views, route):
         following = s.req[i, QUEUE_NEXT]
         if not has_room(s, 0):
             pool[FAULT] = FULL_NEWS
+        check_pools(s, 0)
         gone = pool[FAULT] == NO_FAULT and _try(s, views, route, i, now)
         if pool[FAULT] != NO_FAULT:
             pool[HELD_AGAIN] = before
@@ -320,6 +322,8 @@ def take(s, views, route, i, now):
     """Let request i, which arrives, come to its router."""
     if s.cfg[NEWS] and not has_room(s, 0):
         s.pool[FAULT] = FULL_NEWS
+        return
+    if not check_pools(s, 0):
         return
     gone = _try(s, views, route, i, now)
     if s.pool[FAULT] != NO_FAULT:

@@ -1,9 +1,10 @@
 """Kernels of a replica's running requests in the coming step: their tokens and blocks, and who is preempted.
 
 Where blocks run short, the request admitted last is preempted, or with `VICTIM` (vLLM's policy "priority")
-the one of the highest rank, of those the latest to arrive. Such a victim may have had its turn already: the
-step goes on without it, though the block it would have filled can be hit from then on. Or it is the very
-request that needs blocks: then those behind it get no token in this step.
+the one of the highest rank, of those the latest to arrive; of several that arrived at one instant, the first
+of the running list, as vLLM's `max` has it, or the last in the file. Such a victim may have had its turn
+already: the step goes on without it, though the block it would have filled can be hit from then on. Or it is
+the very request that needs blocks: then those behind it get no token in this step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fastsim.cluster._state import (
     BLANK,
     BLOCK,
     BUDGET,
+    BY_FILE,
     COMPUTED,
     DECODING,
     FREE,
@@ -32,6 +34,7 @@ from fastsim.cluster._state import (
     PREFILLING,
     PROMPT,
     QUEUE_NEXT,
+    REGISTERED,
     RESERVE,
     RUN_FIRST,
     RUN_LAST,
@@ -132,6 +135,7 @@ def _register_sharers(s, r):
         computed = s.req[i, PROMPT] + produced(s, r, i)
         if computed % block == 0:
             register(s, r, i, computed // block - 1, computed // block)
+            s.events[r, REGISTERED] = 1
         i = s.req[i, SHARER_NEXT]
 
 
@@ -173,6 +177,7 @@ def _take_in_turn(s, r):
             schedule(s, r, i, tokens)
         else:
             register(s, r, i, computed // s.cfg[BLOCK], (computed + 1) // s.cfg[BLOCK])
+            s.events[r, REGISTERED] = 1  # perhaps: it is a single step anyway
         budget -= tokens
         i = req[i, QUEUE_NEXT]
 
@@ -183,10 +188,12 @@ def _victim(s, r):
     if s.cfg[VICTIM] == 0:
         return s.rep[r, RUN_LAST]
     rank = s.rank
+    by_file = s.cfg[VICTIM] == BY_FILE
     worst = s.rep[r, RUN_FIRST]
     i = s.req[worst, QUEUE_NEXT]
     while i != NONE:
-        later = s.req[i, ARRIVAL] > s.req[worst, ARRIVAL]
+        after = s.req[i, ARRIVAL] - s.req[worst, ARRIVAL]
+        later = after > 0 or (after == 0 and by_file and i > worst)
         if rank[i] > rank[worst] or (rank[i] == rank[worst] and later):
             worst = i
         i = s.req[i, QUEUE_NEXT]

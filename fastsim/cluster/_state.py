@@ -43,7 +43,7 @@ ACTIVE = 19  # replicas that have joined
 KV_BLOCKS = 20  # of a replica
 QUEUE = 24  # how waiting requests are ordered, values below
 QUEUE_A, QUEUE_B, QUEUE_C = 25, 26, 27  # the order's parameters, as its spec lists them
-VICTIM = 28  # preempt by rank and arrival rather than the last to be admitted
+VICTIM = 28  # who is preempted, values below
 N_CFG = 32
 
 NEEDS_WORK, NEEDS_MATCH, NEEDS_MATCHES, NEEDS_METRICS = 1, 2, 4, 8  # bits of NEEDS
@@ -53,6 +53,9 @@ NEWS_SENT, NEWS_REQUESTS, NEWS_CACHES, NEWS_GAUGES = 1, 2, 4, 8  # bits of NEWS
 # Values of QUEUE: as they come, by ranks given (a heap), by ranks that the cache gives (RANKING and above)
 FCFS, BY_RANK, LONGEST_PREFIX, PRIORITY_GROUPS, CYCLING_GROUPS = 0, 1, 2, 3, 4
 RANKING = LONGEST_PREFIX
+# Values of VICTIM: the last to be admitted; by rank, then arrival, and then the first of the running list or
+# the last in the file
+LAST_ADMITTED, BY_RUNNING_LIST, BY_FILE = 0, 1, 2
 
 # State.req: a row is three cache lines, and the first has all that finishing a request needs
 PROMPT, OUTPUT = 0, 1  # given, tokens
@@ -127,16 +130,24 @@ RETRY_PS = 18  # instant at which routers are to be asked again for the requests
 HELD_AGAIN = 20  # the last of them that was asked for again and is held all the same, while that goes on
 WAKE_PS = 21  # instant of the refresh at which they are asked for again even without a report
 NEWS_DUE = 22  # reports written before the last refresh
-COME_PS = 23  # instant at which blocks came to a replica last
+SEEN_LIVE = 23  # runs held in part, as the routers' index has it
 UNTIL_PS = 24  # instant up to which a run goes: step ends at it count, starts do not
 COMING = 25  # requests from here on do not come
-N_POOL = 26
+EVENT_TOP, EVENT_FREE, EVENTS_LIVE = 26, 27, 28
+N_POOL = 29
 NO_FAULT, FULL_EXT, FULL_HOLD, FULL_TABLE, FULL_HITS = 0, 1, 2, 3, 4
-BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER, JOINED = 5, 6, 7, 8, 9
+BAD_ROUTE, FULL_NEWS, FULL_TREE, HELD_FOREVER, JOINED, FULL_EVENTS = 5, 6, 7, 8, 9, 10
 
 # State.outage: what happens to replicas from outside, in the order of time
 OUTAGE_PS, OUTAGE_KIND, OUTAGE_REPLICA, OUTAGE_DOWN_PS = 0, 1, 2, 3
 JOIN, RESTART, RESTART_SILENTLY, TOLD = 0, 1, 2, 3  # values of OUTAGE_KIND
+
+# State.event: changes of caches that are not published yet, in lists; key and blocks of it that are held from
+# then on as in State.seen, step of the run under way
+EVENT_KEY, EVENT_HELD, EVENT_STEP, EVENT_NEXT = 0, 1, 2, 3
+# State.events: a row a replica, and one for what a periodic view will see at its next refresh
+EVENT_FIRST, EVENT_LAST, N_EVENTS = 0, 1, 2
+REGISTERED = 3  # whether the step that starts fills blocks that others may ask for
 
 # State.news: a ring of reports in the order of time
 NEWS_PS, NEWS_KIND, NEWS_WHAT, NEWS_WHERE, NEWS_VALUE = (
@@ -183,18 +194,20 @@ _FIELDS = {
     "mask": "int64[:, ::1]",  # [shared runs, 2 * words], replicas that hold all, or a part from its start
     # [words], mask of the replicas whose run under way may yet evict blocks a router sees
     "lazy": "int64[::1]",
-    # [replicas], instants from which the run under way has taken more blocks than are booked, and from which
-    # a live view of the work still to do is out of date
+    # [replicas], instants from which the run under way has taken more blocks, or has published more, than is
+    # booked, and from which a live view of the work still to do is out of date
     "blocks_stale_ps": "int64[::1]",
     "work_stale_ps": "int64[::1]",
-    "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part
+    "seen": "int64[:, 2]",  # [slots, 2], key + 1 -> blocks held, for the runs held in part, as routers know
     "session": "int64[::1]",  # [requests], given, -1 where unknown
     "owner": "int64[::1]",  # [requests], router that each request comes to
     # [requests or 0], requests in flight a replica, as its router sees them, above which each is refused
     "most_load": "float64[::1]",
+    "event": "int64[:, 4]",  # [events, 4], see above
+    "events": "int64[:, 4]",  # [replicas + 1, 4]
     "news": f"int64[:, {N_NEWS}]",  # [a power of two, N_NEWS], ring of reports to the routers
     "outage": "int64[:, 4]",  # [outages, 4], see above
-    # [shared runs or 0, replicas], blocks that a replica lost in a restart without routers having been told
+    # [shared runs or 0, replicas], whether a replica lost blocks in a restart and routers were not told yet
     "lost": "int64[:, ::1]",
     "piece": "int64[:, 2]",  # [replicas, 2], pieces of the step time of each, from and to
     # [requests or 0, replicas], what each router knew at its decision, if that is to be recorded: requests in

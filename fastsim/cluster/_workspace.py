@@ -32,6 +32,7 @@ _POOLS = {
     st.FULL_TABLE: "table",
     st.FULL_HITS: "hits",
     st.FULL_NEWS: "news",
+    st.FULL_EVENTS: "event",
 }
 _FIRST_NEWS = 1 << 10
 _PS_RANGE_S = 1e6  # arrivals later than this (11 days) leave too little room for event keys
@@ -49,6 +50,7 @@ def sizes(prompts: Prompts, cluster: Cluster) -> dict[str, int]:
         "hold": min(n, rows) + slack,
         "table": st.table_slots(min(blocks, rows) + slack),
         "hits": hits,
+        "event": min(blocks, rows) + 2 * cluster.replicas + 2 * slack,
     }
 
 
@@ -119,7 +121,7 @@ def new_state(
     track = knowledge.track
     cfg = _configuration(cluster, runs)
     knowledge.configure(cfg, policy)
-    remembered = track in (st.TRACK_PERIODIC, st.TRACK_DELAYED)
+    followed = track in (st.TRACK_LIVE, st.TRACK_PERIODIC, st.TRACK_DELAYED)
     order = ORDERS[cluster.order]
     state = st.State(
         cfg=cfg,
@@ -144,14 +146,16 @@ def new_state(
         table=_aligned(pool["table"], 2),
         hits=np.empty((pool["hits"], 3), np.int64),
         pool=_pools(n),
-        mask=np.zeros((runs if track not in (st.TRACK_OFF, st.TRACK_TREE) else 0, 2 * words), np.int64),
+        mask=np.zeros((runs if followed else 0, 2 * words), np.int64),
         lazy=np.zeros(words, np.int64),
         blocks_stale_ps=np.full(replicas, st.NEVER),
         work_stale_ps=np.zeros(replicas, np.int64),
-        seen=np.zeros((pool["table"] if remembered else 1, 2), np.int64),
+        seen=np.zeros((pool["table"] if followed else 1, 2), np.int64),
         session=_sessions(workload),
         owner=owner,
         most_load=np.empty(0) if most_load is None else most_load,
+        event=np.empty((pool["event"] if followed or cfg[st.NEWS] & st.NEWS_CACHES else 1, 4), np.int64),
+        events=_event_lists(replicas),
         news=np.empty((_first_news(int(cfg[st.NEWS]), pool["ext"]), st.N_NEWS), np.int64),
         outage=outage_rows(cluster.restarts or (), joins, replicas),  # pyright: ignore[reportArgumentType]
         lost=np.zeros((runs if cluster.restarts else 0, replicas), np.int64),
@@ -189,13 +193,20 @@ def _levels(replicas: int, words: int) -> np.ndarray:
 
 def _pools(requests: int) -> np.ndarray:
     pool = np.zeros(st.N_POOL, np.int64)
-    pool[[st.EXT_FREE, st.HOLD_FREE]] = st.NONE
+    pool[[st.EXT_FREE, st.HOLD_FREE, st.EVENT_FREE]] = st.NONE
     pool[[st.HELD_FIRST, st.HELD_LAST, st.ON_WAY, st.RETRY_PS]] = st.NONE
     pool[st.HELD_AGAIN] = st.NONE
     pool[[st.WAKE_PS, st.UNTIL_PS]] = st.NEVER
     pool[st.REFRESHED] = -1
     pool[st.COMING] = requests
     return pool
+
+
+def _event_lists(replicas: int) -> np.ndarray:
+    """Empty lists of cache events: of each replica, and of a periodic view."""
+    events = np.zeros((replicas + 1, 4), np.int64)
+    events[:, [st.EVENT_FIRST, st.EVENT_LAST]] = st.NONE
+    return events
 
 
 def _tournament(leaves: int) -> np.ndarray:
@@ -219,7 +230,8 @@ def _configuration(cluster: Cluster, runs: int) -> np.ndarray:
     cfg[[st.RUNS, st.REPLICAS, st.KV_BLOCKS]] = runs, cluster.replicas, cluster.kv_blocks
     cfg[st.ACTIVE] = cluster.replicas - len(cluster.joins_s or ())
     order = ORDERS[cluster.order]
-    cfg[[st.QUEUE, st.VICTIM]] = order.queue, int(order.preempts_by_rank)
+    by_rank = st.BY_FILE if cluster.preempt_ties == "file" else st.BY_RUNNING_LIST
+    cfg[[st.QUEUE, st.VICTIM]] = order.queue, by_rank if order.preempts_by_rank else st.LAST_ADMITTED
     values = cluster.order_values
     cfg[st.QUEUE_A : st.QUEUE_A + len(values)] = values
     return cfg
@@ -258,6 +270,7 @@ def _replicas(cluster: Cluster) -> np.ndarray:
     rep[:, [st.BLANK, st.FREE]] = cluster.kv_blocks
     for column in (st.LRU_FIRST, st.LRU_LAST, st.RUN_FIRST, st.RUN_LAST, st.WAIT_FIRST, st.WAIT_LAST):
         rep[:, column] = st.NONE
+    rep[:, st.TAKEN] = 1
     rep[:, [st.PREFILLING, st.SHARERS, st.PAUSED]] = st.NONE
     if ORDERS[cluster.order].queue == st.CYCLING_GROUPS:
         rep[:, st.TURN] = cluster.order_values[0] - 1

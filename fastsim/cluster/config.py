@@ -15,6 +15,7 @@ from fastsim.errors import InputError, nearest
 from fastsim.hardware import engine_limits, kv_capacity_tok
 
 ENGINES = ("vllm", "lecture")
+PREEMPT_TIES = ("running_list", "file")
 LECTURE_BATCH_TOK, LECTURE_SEQS = 2048, 256  # lecture/parameters: chunk budget and requests running
 
 
@@ -54,6 +55,10 @@ class Cluster:
         "priority_groups", "priority_groups_cycling", "shortest_prompt" or "priority".
     order_params : mapping, optional
         The order's parameters.
+    preempt_ties : {"running_list", "file"}
+        Whom order "priority" preempts of several requests of the highest priority value that arrived at the
+        same instant: the first of the running list, as vLLM does, or the last in the file, as if it had
+        arrived a little later. In real traffic no two arrive at one instant.
     fast_forward : bool
         Take decode runs in one jump. Off gives the same results, step by step.
 
@@ -79,6 +84,7 @@ class Cluster:
     joins_s: Sequence[float] | None = None
     order: str = "fcfs"
     order_params: Mapping[str, int] | None = field(default=None, hash=False)
+    preempt_ties: str = "running_list"
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
@@ -116,6 +122,11 @@ class Cluster:
         if not 0.0 <= self.watermark < 1.0:
             raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
         get(self.order).values(self.order_params)
+        if self.preempt_ties not in PREEMPT_TIES:
+            raise InputError(
+                f"cluster: preempt_ties = {self.preempt_ties!r} is not known; "
+                f"{nearest(str(self.preempt_ties), PREEMPT_TIES)}"
+            )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

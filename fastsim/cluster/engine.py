@@ -22,6 +22,7 @@ from fastsim.cluster._decode import (
     steps_before_shared_block,
     steps_that_fit,
 )
+from fastsim.cluster._events import publish_all, watched
 from fastsim.cluster._kv import take_blocks
 from fastsim.cluster._masks import change_load
 from fastsim.cluster._news import tell_of_request
@@ -59,6 +60,7 @@ from fastsim.cluster._state import (
     LEFT,
     LRU_FIRST,
     MAX_SEQS,
+    N_EVENTS,
     N_RUNNING,
     N_STEPS,
     N_TOKENS,
@@ -77,6 +79,7 @@ from fastsim.cluster._state import (
     QUEUE,
     QUEUE_NEXT,
     RANKING,
+    REGISTERED,
     RESERVE,
     RUN,
     SCHEDULED,
@@ -165,9 +168,8 @@ def _decode_run(s, r, preempted):
             steps = min(steps, int(_MOST_FS) // (alpha + beta * steps) + 1)
         if rep[r, SHARERS] != NONE:
             steps = steps_before_shared_block(s, r, steps)
-        if s.cfg[NEWS] & NEWS_CACHES and s.cfg[RESERVE] == 0:
-            # Every eviction is reported when it happens, unless nobody could ask for the blocks.
-            steps = 1 + steps_that_fit(s, r, _unmatched(s, r), steps - 1)
+        if watched(s):
+            steps = _steps_before_events(s, r, steps)
         if s.cfg[NEWS] & NEWS_GAUGES:  # and so is every block that is taken
             steps = 1 + steps_that_fit(s, r, 0, steps - 1)
         steps = 1 + steps_that_fit(s, r, rep[r, FREE], steps - 1)
@@ -178,10 +180,25 @@ def _decode_run(s, r, preempted):
     rep[r, ALPHA] = alpha
     rep[r, BETA] = beta
     rep[r, TAKEN] = 1
-    note_blocks_stale(s, r)
+    note_blocks_stale(s, r, rep[r, PS])
     if s.cfg[TRACK] == TRACK_LIVE:
         _set_lazy(s, r, steps)
     return run_fs(alpha, beta, steps)
+
+
+@kernel
+def _steps_before_events(s, r, most):
+    """Longest run, at most `most`, of which only the last step has cache events that are wanted at its end.
+
+    New blocks are; evictions are only where they are reported, as a look at the index brings it up to date.
+    """
+    if s.events[r, REGISTERED]:
+        return 1
+    if s.cfg[NEWS] & NEWS_CACHES == 0 or s.cfg[RESERVE]:
+        return most
+    if s.events[r, N_EVENTS] > 0:
+        return 1
+    return min(most, 2 + steps_that_fit(s, r, _unmatched(s, r), most - 1))
 
 
 @kernel
@@ -212,13 +229,14 @@ def run_fs(alpha, beta, steps):
 
 @kernel
 def _set_lazy(s, r, steps):
-    """Mark whether the rest of a run may evict blocks that a router could see, erring towards yes."""
+    """Mark whether a run may evict blocks that a router could see, erring towards yes."""
     rep = s.rep
     spare = _unmatched(s, r)
     block = s.cfg[BLOCK]
     word = r // BITS
     bit = 1 << (r - word * BITS)
-    if s.cfg[RESERVE] == 0 and rep[r, DECODING] * (steps - 1 + block) > spare * block:
+    evicting = s.cfg[RESERVE] == 0 and rep[r, DECODING] * (steps - 1 + block) > spare * block
+    if evicting or s.events[r, N_EVENTS] > 0:
         s.lazy[word] |= bit
     else:
         s.lazy[word] &= ~bit
@@ -232,14 +250,15 @@ def _set_end(s, r, duration):
 
 
 @kernel(inline="always")
-def note_blocks_stale(s, r):
-    """Note when the next step of the run under way begins, after those whose blocks are booked."""
+def note_blocks_stale(s, r, now):
+    """Note when, after `now`, the last step of the run whose blocks are booked ends, and the next begins."""
     rep = s.rep
     taken = rep[r, TAKEN]
     s.blocks_stale_ps[r] = NEVER
     if taken < rep[r, STEPS]:
         taken_fs = rep[r, FS] + run_fs(rep[r, ALPHA], rep[r, BETA], taken)
-        s.blocks_stale_ps[r] = rep[r, PS] + taken_fs // 1000 + 1
+        end_ps = rep[r, PS] + taken_fs // 1000
+        s.blocks_stale_ps[r] = end_ps if end_ps > now else now + 1
 
 
 @kernel
@@ -247,8 +266,9 @@ def take_until(s, r, steps):
     """Allocate the blocks of the first `steps` steps of the run under way."""
     rep = s.rep
     if steps > rep[r, TAKEN]:
-        take_blocks(s, r, blocks_needed(s, r, rep[r, TAKEN], steps))
+        need = blocks_needed(s, r, rep[r, TAKEN], steps)
         rep[r, TAKEN] = steps
+        take_blocks(s, r, need)
 
 
 @kernel
@@ -279,6 +299,8 @@ def end(s, r):
     else:
         tokens = rep[r, N_TOKENS]
     _advance(s, r)
+    publish_all(s, r, steps, rep[r, PS])
+    rep[r, TAKEN] = 1
     pass_ticks(s, r, steps)
     rep[r, N_STEPS] += steps
     rep[r, COMPUTED_TOK] += tokens

@@ -75,7 +75,8 @@ class Order:
     ranks : callable, optional
         ``ranks(workload)``, int64[n], for BY_RANK: the lowest is admitted first, ties by arrival.
     preempts_by_rank : bool
-        Preempt the running request of the highest rank, the latest of them, not the one admitted last.
+        Preempt the running request of the highest rank, of those the latest to arrive, not the one admitted
+        last; for ties see ``Cluster.preempt_ties``.
     """
 
     name: str
@@ -138,7 +139,7 @@ ORDERS: dict[str, Order] = {
             "priority",
             BY_RANK,
             "Lowest priority value first, then arrival; the highest and latest is preempted.",
-            "vLLM 0.33, policy priority",
+            "vLLM 0.33, policy priority; of equally late ones it preempts the first of its running list",
             ranks=lambda workload: workload.priority.copy(),
             preempts_by_rank=True,
         ),

@@ -157,7 +157,8 @@ def simulate(
     routers : int
         Independent routers that share the traffic, each with its own memory and counts.
     caches : str
-        How policies that follow caches know of them: "events" as replicas report, as fresh as the view;
+        How policies that follow caches know of them: "events" as replicas report when a step ends, as fresh
+        as the view (docs/cache-events.md);
         "approximate" by what the router sent, forgetting the oldest blocks beyond a replica's capacity;
         "native" is events, except for policies that keep a tree of their own.
     counted_from : str

@@ -259,3 +259,4 @@ def _set_order(rng: random.Random, case: dict) -> None:
         for row in case["requests"]:
             row["priority"] = rng.randint(-classes, classes)
     case["engine"] |= {"order": name, "order_params": params}
+    case["engine"]["preempt_ties"] = rng.choice(["running_list", "file"])

@@ -131,6 +131,10 @@ class Cluster:
         self.replicas = [Replica(engine, step_time) for step_time in _step_times(case)]
         self.outages = _outages(case)
         self.active = len(self.replicas) - len(case.get("joins_s") or ())
+        self.published: list[set[int]] = [
+            set() for _ in self.replicas
+        ]  # keys held, as of the last step's end
+        self.events: list[list[tuple[int, bool, int]]] = [[] for _ in self.replicas]  # not published yet
         self.lost: list[set[int]] = [set() for _ in self.replicas]  # keys gone that routers think are there
         self.sent: list[list[Request]] = [[] for _ in self.replicas]  # and not finished
         self.now_ps = -1
@@ -202,37 +206,42 @@ class Cluster:
         return dict(unit for request in self.requests for unit in request.units)
 
     def _listen_to_caches(self) -> None:
-        if not self.reports_caches and not self.outages:
-            return
+        """Note what a step changes, in order; blocks that come from elsewhere go with it or the next one."""
 
         def listener(r: int, held) -> Callable[[int], None]:
             def changed(key: int) -> None:
-                run = self.runs.get(key)
-                if run is None:
-                    return
-                self.lost[r].difference_update(run)
-                if not self.reports_caches:
-                    return
-                value = covered(run, held, self.key_tok)
-                if value != self.told.get((r, run), 0):
-                    self.told[r, run] = value
-                    self._tell(CACHE, run, r, value)
+                run = self.runs.get(key, ())
+                self.events[r].append((key, key in held, covered(run, held, self.key_tok)))
 
             return changed
 
         for r, replica in enumerate(self.replicas):
             replica.memory.changed = listener(r, replica.memory.held())
 
+    def _publish(self, r: int) -> None:
+        """Let it be known what the step that has ended changed in its replica's cache."""
+        events, self.events[r] = self.events[r], []
+        for key, held, value in events:
+            (self.published[r].add if held else self.published[r].discard)(key)
+            run = self.runs.get(key)
+            if run is None:
+                continue
+            self.lost[r].difference_update(run)
+            if self.reports_caches and value != self.told.get((r, run), 0):
+                self.told[r, run] = value
+                self._tell(CACHE, run, r, value)
+
     # --- what is known ---
 
     def _states(self, keep: bool = True, *, lost: bool = True) -> list[State]:
         """The replicas as they are, but for what they lost unnoticed, if that is to count as held."""
-        states = [true_state(*pair, keep) for pair in zip(self.replicas, self.sent, strict=True)]
+        known = zip(self.replicas, self.sent, self.published, strict=True)
+        states = [true_state(*each, keep) for each in known]
         if not lost:
             return states
         return [
-            replace(state, held=gone.union(replica.memory.held())) if gone else state
-            for state, gone, replica in zip(states, self.lost, self.replicas, strict=True)
+            replace(state, held=gone | published) if gone else state
+            for state, gone, published in zip(states, self.lost, self.published, strict=True)
         ]
 
     def _known(self, kind: str, router: Router) -> list[State]:
@@ -437,7 +446,9 @@ class Cluster:
             return
         memory = self.replicas[r].memory
         if kind != TOLD:
-            self.lost[r] |= {key for key in memory.held() if key in self.runs}
+            self.lost[r] |= {key for key in self.published[r] if key in self.runs}
+            self.published[r].clear()
+            self.events[r].clear()
             listener, memory.changed = memory.changed, lambda key: None
             self.replicas[r].restart(self.now_ps, down_ps)
             memory.changed = listener
@@ -447,11 +458,12 @@ class Cluster:
         for run in gone:
             self.lost[r].difference_update(run)
             if self.reports_caches:
-                self.told[r, run] = covered(run, memory.held(), self.key_tok)
-                self._tell(CACHE, run, r, self.told[r, run])
+                self.told[r, run] = 0
+                self._tell(CACHE, run, r, 0)
 
     def _end_step(self, r: int) -> None:
-        """Take note of first tokens and ends."""
+        """Take note of cache events, first tokens and ends."""
+        self._publish(r)
         news, self.replicas[r].news = self.replicas[r].news, []
         for kind, request in news:
             if kind == FINISHED:

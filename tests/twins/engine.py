@@ -212,6 +212,7 @@ class Replica:
         self.step_time = step_time
         self.order = engine.get("order", "fcfs")
         self.order_params = engine.get("order_params", {})
+        self.preempt_ties = engine.get("preempt_ties", "running_list")
         self.turn: int | None = None  # of the order by cycling groups
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -303,7 +304,7 @@ class Replica:
             chunk = min(len(request.tokens) - request.computed, budget)
             while not self.memory.extend(request, chunk):
                 preempted = True
-                victim = orders.victim(self, self.order)
+                victim = orders.victim(self, self.order, self.preempt_ties)
                 at = self.running.index(victim)
                 del self.running[at]
                 if at < place:

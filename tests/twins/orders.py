@@ -89,11 +89,21 @@ ORDERS = {
 }
 
 
-def victim(replica, name: str):
-    """The running request to preempt: the last admitted, or by priority and arrival, the first such."""
+def victim(replica, name: str, ties: str):
+    """The running request to preempt: the last admitted, or by priority and arrival, the first such.
+
+    With ``ties`` "file" it is the last such in the file.
+    """
     if name != "priority":
         return replica.running[-1]
-    return max(replica.running, key=lambda request: (request.priority, request.arrival_ps))
+    return max(
+        replica.running,
+        key=lambda request: (
+            request.priority,
+            request.arrival_ps,
+            request.index if ties == "file" else 0,
+        ),
+    )
 
 
 def cached_tok(replica, request) -> int:

@@ -70,9 +70,14 @@ class State:
     held: Container[int]
 
 
-def true_state(replica: Replica, sent: Collection[Request], keep: bool = True) -> State:
-    """A replica as it is now, with the requests sent to it and not finished; unless kept, to be used now."""
-    held = replica.memory.held()
+def true_state(replica: Replica, sent: Collection[Request], published: set[int], keep: bool = True) -> State:
+    """A replica as it is now; unless kept, to be used now.
+
+    Parameters
+    ----------
+    sent : requests sent to it and not finished.
+    published : keys that it holds as of the end of its last step.
+    """
     return State(
         in_flight=len(sent),
         begun=sum(request.first_token_fs >= 0 for request in sent),
@@ -80,7 +85,7 @@ def true_state(replica: Replica, sent: Collection[Request], keep: bool = True) -
         waiting=len(replica.waiting),
         running=len(replica.running),
         kv_used=replica.memory.capacity - replica.memory.free(),
-        held=frozenset(held) if keep else held,
+        held=frozenset(published) if keep else published,
     )
 
 
