@@ -13,7 +13,8 @@ from fastsim.cluster.closed_loop import as_it_came
 from fastsim.cluster.step_time import StepTime
 from fastsim.errors import InputError
 from fastsim.workloads import Workload, combine, make
-from fastsim.workloads.transforms import compress_time, repeat, thin
+from fastsim.workloads.sessions import sessions_of
+from fastsim.workloads.transforms import compress_time, repeat, shuffle_sessions, thin
 from tests.cluster_runs import COLUMNS, differences, serve, serve_slowly
 from tests.twins.cases import make_case
 
@@ -137,9 +138,19 @@ def test_thinning_keeps_sessions_whole():
     assert np.count_nonzero(kept.follows >= 0) == 2 * len(kept) / 3
 
 
+def test_requests_that_follow_each_other_are_a_session():
+    without = replace(combine([chain(), chain()]), session=np.full(6, -1))
+    assert sessions_of(without).tolist() == [0, 1, 0, 1, 0, 1]
+    shuffled = shuffle_sessions(without, np.random.default_rng(0))
+    assert np.count_nonzero(shuffled.follows >= 0) == 4
+
+
 def test_what_is_left_of_a_session_comes_at_its_own_times():
     rest = chain().take(np.array([1, 2]))
     assert rest.follows.tolist() == [-1, 0]
     assert rest.think_s.tolist() == [0.0, 5.0]
+    gap = chain().take(np.array([0, 2]))
+    assert gap.follows.tolist() == [-1, 0]
+    assert gap.think_s.tolist() == [0.0, 7.0]
     twice = repeat(chain(), 2)
     assert twice.follows.tolist() == [-1, 0, 1, -1, 3, 4]

@@ -504,3 +504,12 @@ def test_messages_show_no_raw_bytes_and_not_much(tmp_path, option):
             said = str(refusal)
         assert said.isprintable()
         assert len(said) < 1500
+
+
+def test_links_are_followed_in_any_order_and_in_circles(tmp_path):
+    n = 5_000
+    rows = [row(i, 16, 1, [i], chat_id=n - i, parent_chat_id=n - i - 1, turn=1) for i in range(n - 1)]
+    rows += [row(n, 16, 1, [0], chat_id=1, parent_chat_id=-1, turn=1)]
+    assert not loaded(tmp_path, jsonl(*rows)).session.any()
+    rows[-1]["parent_chat_id"] = n
+    assert not loaded(tmp_path, jsonl(*rows)).session.any()

@@ -11,7 +11,8 @@ from fastsim.workloads.workload import Workload
 def sessions_of(workload: Workload, *, cached: bool = False) -> np.ndarray:
     """Return a session number for every request: those given, else derived from shared prefixes.
 
-    Where sessions are given for some requests, each of the others is a session of its own.
+    Where sessions are given for some requests, each of the others is a session of its own. Where none is,
+    requests that follow each other are one.
 
     Parameters
     ----------
@@ -27,6 +28,8 @@ def sessions_of(workload: Workload, *, cached: bool = False) -> np.ndarray:
     given = workload.session
     if (given >= 0).any():
         return _dense(np.where(given >= 0, given, given.max() + 1 + np.arange(len(given))))
+    if workload.is_closed:
+        return _dense(chain_starts(workload.follows))
     if not cached:
         return derive_sessions(workload)
     key = cache.key_of("sessions", workload.digest())
@@ -72,6 +75,16 @@ def derive_sessions(workload: Workload) -> np.ndarray:
             child[node * width + symbol] = node = len(creator)
             creator.append(i)
     return np.array(session, dtype=np.int64)
+
+
+def chain_starts(follows: np.ndarray) -> np.ndarray:
+    """Return, for every request, the one that the chain of those it follows starts with."""
+    start = np.where(follows >= 0, follows, np.arange(len(follows)))
+    while True:
+        further = start[start]
+        if (further == start).all():
+            return start
+        start = further
 
 
 def _dense(names: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fastsim.errors import InputError
-from fastsim.workloads.sessions import sessions_of
+from fastsim.workloads.sessions import chain_starts, sessions_of
 from fastsim.workloads.workload import Workload
 
 
@@ -29,16 +29,6 @@ def compress_time(workload: Workload, factor: float) -> Workload:
         summary=workload.summary.noted(note),
         origin=workload.origin and workload.origin.faster(factor),
     )
-
-
-def chain_starts(follows: np.ndarray) -> np.ndarray:
-    """Return, for every request, the one that the chain of those it follows starts with."""
-    start = np.where(follows >= 0, follows, np.arange(len(follows)))
-    while True:
-        further = start[start]
-        if (further == start).all():
-            return start
-        start = further
 
 
 def thin(workload: Workload, share: float, rng: np.random.Generator) -> Workload:

@@ -177,7 +177,8 @@ class Workload:
     def arranged(self, index: np.ndarray, arrival_s: np.ndarray, note: str = "") -> Workload:
         """Return requests in another order at other times; symbols that none of them mentions are dropped.
 
-        A request that follows one that is not among them comes at its own time.
+        A request that follows one that is not among them follows what that one followed, so much later, or
+        comes at its own time.
 
         Parameters
         ----------
@@ -193,10 +194,7 @@ class Workload:
         ptr, symbols = gather(self.symbol_ptr, self.symbols, index)
         answer = self.answer[index]
         new_id, used = _compact(symbols, answer, len(self.symbol_tok))
-        place = np.full(len(self), -1, dtype=np.int64)
-        place[index] = np.arange(len(index))
-        before = self.follows[index]
-        follows = np.where(before >= 0, place[before], -1)
+        follows, think_s = self._followed(index)
         return replace(
             self,
             arrival_s=arrival_s,
@@ -210,10 +208,20 @@ class Workload:
             session=self.session[index],
             priority=self.priority[index],
             follows=follows,
-            think_s=np.where(follows >= 0, self.think_s[index], 0.0),
+            think_s=think_s,
             summary=self.summary.noted(note) if note else self.summary,
             origin=None,
         )
+
+    def _followed(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return `follows` and `think_s` of the chosen requests."""
+        place = np.full(len(self), -1, dtype=np.int64)
+        place[index] = np.arange(len(index))
+        follows, think_s = self.follows[index], self.think_s[index]
+        while (lost := (follows >= 0) & (place[follows] < 0)).any():
+            think_s[lost] += self.think_s[follows[lost]]
+            follows[lost] = self.follows[follows[lost]]
+        return np.where(follows >= 0, place[follows], -1), np.where(follows >= 0, think_s, 0.0)
 
     def window(self, start_s: float | None = None, end_s: float | None = None) -> Workload:
         """Return the requests that arrive in [start_s, end_s), with `start_s` as the new time 0."""

@@ -238,9 +238,10 @@ def _set_threads(columns: Columns, chats: list[str], parents: Iterable[Any]) -> 
     lost: set[str] = set()
     root: dict[str, str] = {}
     for chat in parent:
-        trail, at = [], chat
-        while at not in root and at in parent and parent[at] not in ("", "-1") and at not in trail:
-            trail.append(at)
+        trail: dict[str, None] = {}
+        at = chat
+        while at not in root and at not in trail and parent.get(at, "") not in ("", "-1"):
+            trail[at] = None
             at = parent[at]
         if at not in parent:
             lost.add(at)

@@ -62,9 +62,10 @@ def read_trace(path: str, raw: bytes, options: ReadOptions) -> Workload:
     columns, paths, blocks, warnings = _with_symbols(columns, options, complaints)
     order, moved = _in_order(columns)
     arrival_s = columns.time[order]
-    unknown_unit = clocks.Clock("", "the file has no times")
-    warnings += doubts.of_unit((clock or unknown_unit).unit, options.time_unit is not None, arrival_s)
-    notes = (*source.notes, *columns.notes, *warnings, *doubts.of_rate(arrival_s))
+    if options.arrivals is None:
+        warnings += doubts.of_unit(clock.unit if clock else "", options.time_unit is not None, arrival_s)
+        warnings += doubts.of_rate(arrival_s)
+    notes = (*source.notes, *columns.notes, *warnings)
     return _workload(
         columns,
         paths,
@@ -122,11 +123,11 @@ def _check_applicable(entry: Format, options: ReadOptions) -> None:
         raise InputError(
             f"block_tok: {options.block_tok} does not apply to format {entry.name}, which has no hash ids"
         )
-    if options.chars_per_tok is not None and entry.name != "sharegpt":
+    if options.chars_per_tok is not None and not entry.has_texts:
         raise InputError(
             f"chars_per_tok: {options.chars_per_tok:g} does not apply to format {entry.name}, it has no texts"
         )
-    if options.think_s and entry.name != "sharegpt":
+    if options.think_s and not entry.has_texts:
         raise InputError(
             f"think_s: {options.think_s:g} does not apply to format {entry.name}, which has its own times"
         )

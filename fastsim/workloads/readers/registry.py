@@ -34,6 +34,8 @@ class Format:
     read : callable
         (Source, Complaints, ReadOptions) -> Columns, every value checked.
     is_json : bool
+    has_texts : bool
+        Prompts are texts, and turns have no times.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Format:
     has_ids: bool
     read: Callable[[Source, Complaints, ReadOptions], Columns]
     is_json: bool = False
+    has_texts: bool = False
 
 
 def _table(name: str, doc: str, table: Table) -> Format:
@@ -132,6 +135,7 @@ FORMATS: dict[str, Format] = {
             False,
             sharegpt.read,
             is_json=True,
+            has_texts=True,
         ),
         Format(
             "otlp",
