@@ -41,5 +41,5 @@ def test_progress_is_shown_on_a_terminal_only(terminal):
             shown += chunk
     except OSError:  # the other end is closed
         pass
-    for words in (b"demonstration: 100%", b"1 policies: 100%", b"codes: 100%"):
+    for words in (b"demonstration: ", b"1 policies: ", b"codes: "):
         assert words in shown
