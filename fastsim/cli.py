@@ -29,6 +29,11 @@ Settings = Annotated[
     Parameter(name="--set", help="Set a parameter: key=value, the value as in TOML. May be repeated."),
 ]
 
+Imports = Annotated[
+    tuple[str, ...],
+    Parameter(name="--import", help="Own policies: a Python file, or a module. May be repeated."),
+]
+
 
 @app.command
 def run(
@@ -39,6 +44,7 @@ def run(
     out: Path | None = None,
     backend: Literal["threads", "processes", "dask"] = "threads",
     settings: Settings = (),
+    imports: Imports = (),
     trace: Path | None = None,
 ) -> int:
     """Run a sweep, or what is missing of it; then print its tables and draw its figures.
@@ -55,6 +61,8 @@ def run(
         How points run side by side.
     settings
         Set a parameter.
+    imports
+        Own policies.
     trace
         Trace the sweep replays, the same as --set workload.trace=PATH.
     """
@@ -63,7 +71,7 @@ def run(
 
     _first_interrupt_stops_second_kills()
     from_trace = [f"workload.trace={json.dumps(str(trace))}"] if trace else []
-    plan = sweeps.load(sweep, [*settings, *from_trace])
+    plan = sweeps.load(sweep, [*settings, *from_trace], imports)
     figures.check(plan)
     folder = out or Path("results") / plan.name
     report = sweeps.run(plan, folder, jobs=jobs, backend=backend, progress=True, note=_note)
@@ -120,9 +128,9 @@ def show(
         _show(folder, **wanted)
         return
     from fastsim.report import data
-    from fastsim.sweep import read, summarise
+    from fastsim.sweep import summarise
 
-    print_json(data.rows(summarise(read(folder), **wanted)))
+    print_json(data.rows(summarise(_read(folder), **wanted)))
 
 
 @app.command
@@ -144,6 +152,7 @@ def replay(
     hash_block_tok: Whole | None = None,
     skip_bad: bool = False,
     settings: Settings = (),
+    imports: Imports = (),
     as_json: Json = False,
 ) -> None:
     """Serve a trace behind each router in turn and compare them: one run each, no intervals.
@@ -181,6 +190,8 @@ def replay(
         Drop and count malformed rows instead of refusing the trace.
     settings
         Set a parameter.
+    imports
+        Own policies.
     as_json
         Print JSON.
     """
@@ -195,7 +206,7 @@ def replay(
         "workload": {**_given(workload), "rate_scale": rate_scale, "skip_bad": skip_bad},
         "cluster": _given(cluster),
     }
-    found = compare(base, router, settings=settings, sort=sort, note=_note)
+    found = compare(base, router, settings=settings, imports=imports, sort=sort, note=_note)
     if as_json:
         print_json({"workload": found.workload, "cluster": found.cluster, "routers": found.rows})
     else:
@@ -213,6 +224,7 @@ def explain(
     sample: Whole = 0,
     out: Path | None = None,
     settings: Settings = (),
+    imports: Imports = (),
     as_json: Json = False,
 ) -> None:
     """Say why a request was sent where it was: what its router knew, and what was best in hindsight.
@@ -233,6 +245,8 @@ def explain(
         Parquet file to write: a row a request and replica.
     settings
         Set a parameter, such as router_params.theta=0.3, cluster.replicas=8, workload.rate_rps=2 or view=own.
+    imports
+        Own policies.
     as_json
         Print JSON.
     """
@@ -241,7 +255,12 @@ def explain(
 
     source = {"trace": str(trace)} if trace else {"name": workload}
     found = look(
-        {"router": router, "workload": source}, request, sample=sample, settings=settings, note=_note
+        {"router": router, "workload": source},
+        request,
+        sample=sample,
+        settings=settings,
+        imports=imports,
+        note=_note,
     )
     if out is not None:
         found.table.write_parquet(out)
@@ -350,16 +369,25 @@ def main() -> None:
 
 def _show(folder: Path, **wanted: Any) -> Any:
     from fastsim.report import text
-    from fastsim.sweep import read, summarise
+    from fastsim.sweep import summarise
     from fastsim.sweep.experiments import experiment
 
-    results = read(folder)
-    for path, why in results.bad.items():
-        _note(f"part {path.name} cannot be used: {why}; run the sweep again to mend it")
+    results = _read(folder)
     what = experiment(results.sweep.experiment)
     print(text.heading(results.sweep))
     for table in summarise(results, **wanted):
         print(f"\n{text.summary(table, what)}\n")
+    return results
+
+
+def _read(folder: Path) -> Any:
+    from fastsim.sweep import read
+
+    results = read(folder)
+    for path, why in results.bad.items():
+        _note(f"part {path.name} cannot be used: {why}; run the sweep again to mend it")
+    for sentence in results.notes:
+        _note(sentence)
     return results
 
 

@@ -106,7 +106,8 @@ def _worker_environment() -> Iterator[None]:
     wanted = {"PYTHONSAFEPATH": "1", "JOBLIB_TEMP_FOLDER": _ascii_folder(), **_INNER}
     environment, path = dict(os.environ), list(sys.path)
     os.environ.update(wanted)
-    sys.path[:] = _behind_the_library(path)
+    here = [entry for entry in path if entry == "" or Path(entry) == Path.cwd()]
+    sys.path[:] = behind_the_library(path, here)
     try:
         yield
     finally:
@@ -117,14 +118,13 @@ def _worker_environment() -> Iterator[None]:
                 os.environ[name] = environment[name]
 
 
-def _behind_the_library(path: list[str]) -> list[str]:
-    """The same path with the working directory between the standard library and installed packages."""
-    here = [entry for entry in path if entry == "" or Path(entry) == Path.cwd()]
-    others = [entry for entry in path if entry not in here]
+def behind_the_library(path: list[str], own: list[str]) -> list[str]:
+    """The same path with a user's own folders between the standard library and installed packages."""
+    others = [entry for entry in path if entry not in own]
     library = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}
     library |= {str(Path(folder, "lib-dynload")) for folder in library}
     after = max((place + 1 for place, entry in enumerate(others) if entry in library), default=len(others))
-    return [*others[:after], *here, *others[after:]]
+    return [*others[:after], *own, *others[after:]]
 
 
 def _ascii_folder() -> str:

@@ -53,6 +53,7 @@ def explain(
     *,
     sample: int = 0,
     settings: Sequence[str] = (),
+    imports: Sequence[str] = (),
     note: Callable[[str], None] = lambda text: None,
 ) -> Explanation:
     """Serve a workload behind a router, recorded, and look at one request.
@@ -67,6 +68,8 @@ def explain(
         Requests, drawn at random, for which hindsight is asked for, too.
     settings : sequence of str
         ``"key=value"``, as for a sweep.
+    imports : sequence of str
+        A user's own modules to import first: files, or dotted names.
     note : callable
         Told what was read.
 
@@ -80,7 +83,8 @@ def explain(
     from fastsim.cluster.hindsight import hindsight
     from fastsim.cluster.routers import get
 
-    sweep = parse({"sweep": {"name": "explain", "seeds": 1}, "base": base}, settings, where="explain")
+    document = {"sweep": {"name": "explain", "seeds": 1}, "base": base}
+    sweep = parse(document, settings, imports, where="explain")
     if len(sweep.cells()) != 1:
         raise InputError("explain looks at one run; for lists of values write a sweep")
     (params,) = sweep.cells()

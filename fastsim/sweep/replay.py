@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastsim.errors import InputError, nearest
 from fastsim.sweep.experiments import experiment
 from fastsim.sweep.experiments.cluster import served
+from fastsim.sweep.imports import bring_in
 from fastsim.sweep.params import Params
 from fastsim.sweep.spec import parse
 
@@ -57,6 +59,7 @@ def replay(
     routers: Sequence[str] = (),
     *,
     settings: Sequence[str] = (),
+    imports: Sequence[str] = (),
     sort: str = SORTED_BY,
     note: Callable[[str], None] = lambda text: None,
 ) -> Replay:
@@ -70,6 +73,8 @@ def replay(
         By default `SHORT_LIST` and those registered from outside the package; "all" is all there are.
     settings : sequence of str
         ``"key=value"``, as for a sweep.
+    imports : sequence of str
+        A user's own modules to import first: files, or dotted names.
     sort : str
         Metric by which the rows are sorted, best first; where it is withheld (a P99 at overload) or missing,
         a row comes last, by its mean latency.
@@ -84,6 +89,7 @@ def replay(
     from fastsim.cluster.routers import ROUTERS
     from fastsim.sweep.experiments.cluster import capacity_of
 
+    bring_in(imports, Path())
     document = {
         "sweep": {"name": "replay", "seeds": 1},
         "base": base,

@@ -15,6 +15,7 @@ from fastsim.errors import InputError
 from fastsim.sweep import backends, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.imports import parcel, registered_here
 from fastsim.sweep.points import Block, Point, all_keys, batches, blocks, points
 from fastsim.sweep.spec import Sweep
 from fastsim.sweep.work import WORKLOADS, Outcome, Task, work
@@ -84,6 +85,7 @@ def run(
     backends.check_backend(backend)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}; it must be at least 1")
+    _check_reachable(sweep, backend)
     workers = jobs or sweep.jobs or backends.default_jobs()
     try:
         with parts.open_run(folder) as writer:
@@ -95,6 +97,16 @@ def run(
     except KeyboardInterrupt:  # the run is closed: what is counted now is final
         kept = sum((folder / "parts" / f"{key}.parquet").exists() for key in all_keys(sweep))
         raise Interrupted(f"interrupted; {kept} points are kept, run again to go on") from None
+
+
+def _check_reachable(sweep: Sweep, backend: str) -> None:
+    """Refuse routers that workers elsewhere cannot know."""
+    here = registered_here(sweep.cells(), sweep.imports) if backend != "threads" else {}
+    for name in here:
+        raise InputError(
+            f"router {name!r} was registered in this process, so workers of backend {backend!r} do not know "
+            "it; name its file: --import FILE, imports=[...] or import = [...] under [sweep]"
+        )
 
 
 class _Run:
@@ -111,6 +123,7 @@ class _Run:
         self.report = RunReport()
         self.outcomes: dict[str, Outcome] = {}
         self.spec_hash = sweep.spec_hash()
+        self.imports = parcel(sweep.imports)
 
     def run(self, progress: bool) -> None:
         """Rounds of points until none is missing; without a stopping rule there is one."""
@@ -211,6 +224,7 @@ class _Run:
             code_version=sweep.code_version,
             writer=self.writer,
             mark=self.backend != "threads",
+            imports=self.imports,
         )
 
     def record(self, outcome: Outcome) -> None:

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Meta
 
 from fastsim.errors import InputError, nearest
+from fastsim.sweep import imports as imported
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.imports import Source
 from fastsim.sweep.params import Params
 
 DEFAULT_SEEDS = 10
@@ -77,7 +79,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     figures : tuple of dict
         ``[[figure]]`` tables as written; `fastsim.report` knows what they mean.
     code_version : str
-        Digest of the simulator's sources.
+        Digest of the simulator's sources, and of those imported.
+    imports : tuple of Source
+        A user's own modules.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     grids: tuple[Grid, ...]
     figures: tuple[dict[str, Any], ...]
     code_version: str
+    imports: tuple[Source, ...] = ()
 
     def cells(self) -> list[Params]:
         """The different cells of all grids, in order; grids may share some."""
@@ -110,6 +115,7 @@ class _SweepTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seeds: Positive | None = None
     jobs: Positive | None = None
     metrics: tuple[str, ...] = ()
+    imports: tuple[str, ...] = msgspec.field(default=(), name="import")
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,35 +126,47 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     figure: list[Params] = []
 
 
-def load(path: Path, settings: Sequence[str] = ()) -> Sweep:
+def load(path: str | Path, settings: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
     """Read a sweep from a TOML file.
 
     Parameters
     ----------
-    path : Path
+    path : str or Path
     settings : sequence of str
         ``"key=value"`` overrides: a parameter (``replicas=8``), an axis (``rate_rps=[1.0, 2.0]``), or a key
         of a table (``sweep.seeds=3``). Values are TOML; what TOML cannot read is text.
+    imports : sequence of str
+        A user's own modules to import, beside those of ``[sweep] import``: files, relative to the working
+        directory (those of the sweep: to its file), or dotted names.
 
     Raises
     ------
     InputError
         For the first thing wrong in the file or in any cell of its grids.
     """
+    path = Path(path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"sweep {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"sweep {path} is not TOML: {error}") from None
-    return parse(document, settings, where=str(path))
+    return parse(document, settings, imports, where=str(path), folder=path.parent)
 
 
-def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str = "sweep") -> Sweep:
+def parse(
+    document: Mapping[str, Any],
+    settings: Sequence[str] = (),
+    imports: Sequence[str] = (),
+    *,
+    where: str = "sweep",
+    folder: Path = Path(),
+) -> Sweep:
     """Understand a sweep given as nested tables; see `load`."""
     overrides = [setting(text) for text in settings]
     of_tables = {key: value for key, value in overrides if key.partition(".")[0] in _File.__struct_fields__}
     file = _typed(P.with_values(document, of_tables), where)
+    sources = imported.bring_in(file.sweep.imports, folder) + imported.bring_in(imports, Path())
     what = experiment(file.sweep.experiment)
     base = file.base
     grids = file.grid if isinstance(file.grid, list) else [file.grid]
@@ -162,6 +180,7 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
         _check_stop(file.stop, file.sweep.seeds, what)
     expanded = tuple(_expand(grid, what, base) for grid in grids)
     _check_used(base, expanded)
+    cells = [cell for grid in expanded for cell in grid.cells]
     return Sweep(
         name=file.sweep.name,
         description=file.sweep.description,
@@ -173,7 +192,8 @@ def parse(document: Mapping[str, Any], settings: Sequence[str] = (), where: str 
         metrics=file.sweep.metrics or tuple(what.table),
         grids=expanded,
         figures=tuple(file.figure),
-        code_version=_code_version(),
+        code_version=imported.code_version(_code_version(), sources, cells),
+        imports=sources,
     )
 
 
@@ -182,7 +202,7 @@ def _typed(document: Mapping[str, Any], where: str) -> _File:
     P.check_keys(document, _File.__struct_fields__, where)
     for table, struct in (("sweep", _SweepTable), ("stop", Stop)):
         if isinstance(document.get(table), Mapping):
-            P.check_keys(document[table], struct.__struct_fields__, f"{where}: [{table}]")
+            P.check_keys(document[table], struct.__struct_encode_fields__, f"{where}: [{table}]")
     try:
         return msgspec.convert(document, _File)
     except msgspec.ValidationError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
 from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
-from fastsim.sweep import choice, overload, parts, stopping
+from fastsim.sweep import choice, imports, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.families import Family, families
@@ -33,11 +33,14 @@ class Results:
         One row a point, cell by cell, replicate by replicate.
     bad : dict of Path to str
         Parts that cannot be used, and why; their points are missing from `rows`.
+    notes : tuple of str
+        What of the sweep's own imports is no longer there, or not as it was.
     """
 
     sweep: Sweep
     rows: pl.DataFrame
     bad: dict[Path, str]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def read(folder: Path) -> Results:
     import polars as pl
 
     sweep = parts.read_manifest(folder)
+    notes = imports.recall(sweep.imports)
     survey = parts.survey(folder, experiment(sweep.experiment), all_keys(sweep))
     values = stopping.observed(sweep, survey.rows)
     used = [
@@ -120,7 +124,7 @@ def read(folder: Path) -> Results:
     if rows.is_empty():
         broken = f" ({len(survey.bad)} broken parts)" if survey.bad else ""
         raise InputError(f"{folder} has no results yet{broken}: no point of sweep {sweep.name!r} is finished")
-    return Results(sweep, rows, survey.bad)
+    return Results(sweep, rows, survey.bad, tuple(notes))
 
 
 def summarise(

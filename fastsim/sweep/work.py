@@ -11,6 +11,7 @@ from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.sweep.experiments import experiment
+from fastsim.sweep.imports import Parcel, unpack
 from fastsim.sweep.parts import RunClosed, Writer, encode
 from fastsim.sweep.points import Point
 
@@ -27,6 +28,7 @@ class Task:
     code_version: str
     writer: Writer
     mark: bool
+    imports: Parcel = field(default_factory=Parcel)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ WORKLOADS = Workloads(size=2)
 def work(task: Task) -> list[Outcome]:
     """Simulate a task's points, publishing each as soon as it is finished."""
     try:
+        unpack(task.imports)
         return [_simulate(task, point) for point in task.points]
     except RunClosed:
         return []
