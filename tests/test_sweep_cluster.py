@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 import fastsim
+from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from fastsim.sweep import parse, read, run, summarise
 from fastsim.sweep.experiments import capacities, cluster
@@ -170,6 +171,7 @@ def test_cells_that_differ_in_rate_and_seed_share_one_capacity(tmp_path, monkeyp
     found = []
     for jobs in (1, 4):
         monkeypatch.setattr(capacities, "ONCE", capacities.Once())
+        monkeypatch.setattr(capacities, "_on_disk", lambda text, kind, measure: measure())
         run(parse(DOCUMENT), tmp_path / str(jobs), jobs=jobs)
         found.append(
             read(tmp_path / str(jobs)).rows.select("params", "replicate", "capacity_rps", "offered_load")
@@ -192,3 +194,24 @@ def test_overload_is_told_from_the_load_whatever_the_length(tmp_path):
         assert cell.offered_load is not None
         assert (cell.offered_load < 1.0) == slow
         assert (cell.metrics["latency_p99_s"] is None) != slow
+
+
+def test_capacities_are_kept_on_disk_to_the_bit_but_those_of_a_users_own_policies(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTSIM_CACHE_DIR", str(tmp_path))
+
+    @fastsim.router("of_ones_own")
+    def of_ones_own(view, request):
+        """Always the last."""
+        return view.load.shape[0] - 1
+
+    try:
+        cells = parse(DOCUMENT, ['router=["random", "of_ones_own"]']).cells()
+        found = []
+        for _ in range(2):
+            monkeypatch.setattr(capacities, "ONCE", capacities.Once())
+            found.append([cluster.capacity_of(cell, 7) for cell in cells])
+            monkeypatch.setattr(cluster, "_measured", lambda params, seed: params["router"])
+        assert found[0][:2] == found[1][:2]
+        assert found[1][2:] == ["of_ones_own", "of_ones_own"]
+    finally:
+        del ROUTERS["of_ones_own"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fastsim._interrupt import checkpoint
 from fastsim.cluster import _saturated as gates
 from fastsim.cluster import _state as st
 from fastsim.cluster.config import Cluster
@@ -237,6 +238,7 @@ class Saturated:
                     self.gate,
                 )
             )
+            checkpoint()
             if fault == st.NO_FAULT:
                 return
             self.state, self.views = repaired(fault, self.state, self.views, self.policy)

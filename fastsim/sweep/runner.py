@@ -133,6 +133,8 @@ class _Run:
             return
         self.note(f"{self.what.name}: compiling or loading kernels")  # seconds at first: do not look dead
         self.what.warmup(self.sweep.cells(), self.note)
+        cells = {point.text: point.params for point in todo}
+        self.what.measure(list(cells.values()), self.sweep.seed, self.jobs)
         WORKLOADS.size = self.jobs + 1
         start = time.perf_counter()
         with _bar(progress, self.report.found, len(todo)) as self.bar:

@@ -1,11 +1,11 @@
 """How often the verdict on overload is right, by loads and by the drift of the backlog.
 
-`by_load` tries `stable` on settings whose capacity is known: by formula, or from long open runs of ever closer
-rates, of which the backlog grows in some and not in others. `by_drift` makes the table in the docstring of
-fastsim.stats.stability.is_stable.
+`by_load` tries `stable` on settings whose capacity is known: by formula, or from long open runs of ever
+closer rates, of which the backlog grows in some and not in others. `by_drift` makes the table in the docstring
+of fastsim.stats.stability.is_stable.
 
-Run as ``python -m tests.study.stability [load|drift] [runs]``; the first takes about ten minutes, the second with
-4,000 runs a cell as many.
+Run as ``python -m tests.study.stability [load|drift] [runs]``; either takes about ten minutes, the second with
+4,000 runs a cell.
 """
 
 from __future__ import annotations

@@ -222,12 +222,19 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
 
 def capacity_of(params: Params, seed: int) -> Capacity:
     """The capacity of a cell, measured once for all that differ in rate, length and replicate only."""
-    from fastsim.cluster.routers import get
+    from fastsim.cluster.capacity import Capacity
     from fastsim.sweep.experiments import capacities
 
     given = _without_rate(params)
-    key = (P.text(given), seed, get(params["router"]))
-    return capacities.ONCE.get(key, lambda: _measured(given, seed))
+    text = P.canonical(["cluster", P.identity(given), seed])
+    return capacities.measured(text, [params["router"]], Capacity, lambda: _measured(given, seed))
+
+
+def measure(cells: Sequence[Params], seed: int, jobs: int) -> None:
+    """Measure the capacities that rows will hold."""
+    from fastsim.sweep.experiments import capacities
+
+    capacities.in_advance(lambda cell: capacity_of(cell, seed), cells, jobs)
 
 
 def _measured(params: Params, seed: int) -> Capacity:
@@ -353,4 +360,5 @@ CLUSTER = Experiment(
     contrast=("latency_mean_s", "latency_p99_s"),
     compare="router",
     warmup=warmup,
+    measure=measure,
 )

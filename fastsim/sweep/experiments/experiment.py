@@ -76,6 +76,9 @@ class Experiment:
     warmup : callable
         (all cells' full parameters, note) -> None. Compiles and reads whatever they need, before workers
         start; says through `note` what a user should know.
+    measure : callable
+        (full parameters of the cells to run, seed, threads) -> None. Finds out what takes long and serves
+        many points, such as a capacity, before workers start, so that each need not.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Experiment:
         lambda cells, seed, note: cells
     )
     warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None
+    measure: Callable[[Sequence[Params], int, int], None] = lambda cells, seed, jobs: None
 
     def row(self, params: Params, workload: Any, seed: int, replicate: int) -> dict[str, Any]:
         """Run a point and give its row, each value of its metric's type.

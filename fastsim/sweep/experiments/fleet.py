@@ -426,12 +426,20 @@ def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str
 
 def demands_of(params: Params, seed: int) -> dict[str, Demand]:
     """What a question asks of each cluster, measured once for all cells that differ in traffic only."""
-    from fastsim.cluster.routers import get
-    from fastsim.sweep.experiments.capacities import ONCE
+    from fastsim.fleet.capacity import Demand
+    from fastsim.sweep.experiments import capacities
 
     given = {name: value for name, value in params.items() if name not in ("traffic", "warmup_s", *COMMON)}
-    routers = tuple(get(given[name]["router"]) for name in CLUSTERS if name in given)
-    return ONCE.get((P.text(given), seed, routers), lambda: _measured(params, seed))
+    text = P.canonical(["fleet", P.identity(given), seed])
+    routers = [given[name]["router"] for name in CLUSTERS if name in given]
+    return capacities.measured(text, routers, dict[str, Demand], lambda: _measured(params, seed))
+
+
+def measure(cells: Sequence[Params], seed: int, jobs: int) -> None:
+    """Measure the demands that rows will tell of."""
+    from fastsim.sweep.experiments import capacities
+
+    capacities.in_advance(lambda cell: demands_of(cell, seed), cells, jobs)
 
 
 def _measured(params: Params, seed: int) -> dict[str, Demand]:
@@ -507,4 +515,5 @@ FLEET = Experiment(
     contrast=("latency_p99_s",),
     compare="router",
     warmup=warmup,
+    measure=measure,
 )
