@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fastsim import Cluster, simulate
-from fastsim.cluster.capacity import capacity
+from fastsim.cluster.capacity import _lasting, capacity
 from fastsim.cluster.step_time import StepTime
 from fastsim.stats import load_state
 from fastsim.workloads import Workload, make
+from tests.study.stability import by_formula, judged
 
 PREFILL_S, DECODE_S = 0.1, 0.02
 STEP = StepTime.fixed(PREFILL_S, DECODE_S)
@@ -63,7 +64,7 @@ def test_whoever_sends_all_to_the_first_has_the_capacity_of_one():
 @pytest.mark.parametrize("router", ["round_robin", "affinity_threshold"])
 def test_neither_rate_nor_length_nor_outages_count(router):
     def found(cluster=None, **traffic):
-        return capacity(make("long_documents", **traffic), cluster or Cluster(2), router)
+        return capacity(make("long_documents", **traffic), cluster or Cluster(2), router, precision=0.03)
 
     usual = found(rate_rps=1.0, requests=100)
     assert found(rate_rps=7.0, requests=100) == usual
@@ -75,7 +76,7 @@ def test_neither_rate_nor_length_nor_outages_count(router):
 
 def test_sessions_come_in_the_order_they_have_at_capacity():
     slow, fast = (
-        capacity(make("agentic", rate_rps=rate, requests=200), Cluster(2), "session_sticky")
+        capacity(make("agentic", rate_rps=rate, requests=200), Cluster(2), "session_sticky", precision=0.1)
         for rate in (0.5, 50.0)
     )
     assert slow == fast
@@ -103,6 +104,54 @@ def test_turns_that_wait_for_answers_lose_nothing():
     assert capacity(turns, Cluster(2, **ONE_A_STEP)).rps == pytest.approx(2 / PREFILL_S, rel=0.01)
 
 
+# --- rates that fall with the backlog -----------------------------------------------------------------------
+
+
+def walks_away(rates: np.ndarray, rate: float, *, steps: int, seed: int) -> bool:
+    """Whether a backlog of Markovian arrivals and departures, these at rates[k], reaches the curve's end."""
+    rng = np.random.default_rng(seed)
+    most = float(rates.max())
+    arrivals, chances = rng.random(steps) < rate / (rate + most), rng.random(steps)
+    backlog = 0
+    for arrives, chance in zip(arrivals.tolist(), chances.tolist(), strict=True):
+        if arrives:
+            backlog += 1
+        elif chance < rates[backlog] / most:
+            backlog = max(backlog - 1, 0)
+        if backlog == len(rates) - 1:
+            return True
+    return False
+
+
+def test_a_curve_that_does_not_fall_ends_at_the_capacity():
+    waiting = np.array([8.0, 32.0, 128.0])
+    assert _lasting(waiting, np.array([9.0, 10.0, 11.0]), 2.0) == 11.0
+    assert _lasting(waiting, np.full(3, 10.0), 2.0) == 10.0
+
+
+def test_a_hump_counts_as_far_as_a_backlog_does_not_get_over_it():
+    """The rate at which few wait for long lies between those of short and long queues; variance lowers it."""
+    waiting, rps = np.array([100.0, 200.0, 400.0]), np.array([10.0, 10.0, 9.0])
+    rates = [_lasting(waiting, rps, variance) for variance in (1.0, 2.0, 4.0, 100.0)]
+    assert rates == sorted(rates, reverse=True)
+    assert 9.0 == rates[-1] < rates[-2]
+    assert rates[0] < 10.0
+    for variance, rate in zip((1.0, 2.0, 4.0), rates, strict=False):
+        curve = np.interp(np.log(np.arange(1, 401)), np.log(waiting), rps)
+        barrier = sum(2.0 / variance * (x / rate - 1.0) for x in curve.tolist() if x > rate)
+        assert barrier == pytest.approx(5.0, rel=1e-3)
+
+
+def test_the_rule_for_humps_holds_for_a_random_walk():
+    """Poisson arrivals and departures have the variance 2. 0 of 200 runs left at 0.98, 200 at 1.05."""
+    waiting, rps = np.array([100.0, 200.0, 400.0]), np.array([10.0, 10.0, 8.0])
+    rate = _lasting(waiting, rps, 2.0)
+    curve = np.interp(np.log(np.arange(1, 601)), np.log(waiting), rps)
+    for factor, all_leave in ((0.98, False), (1.05, True)):
+        left = {walks_away(curve, factor * rate, steps=80_000, seed=seed) for seed in range(6)}
+        assert left == {all_leave}
+
+
 # --- the verdict --------------------------------------------------------------------------------------------
 
 
@@ -113,7 +162,7 @@ def test_the_verdict_depends_on_the_rate_alone():
         given = {"prompt_tok": 9800, "output_tok": 430, "rate_rps": rate_rps, "requests": requests}
         return simulate(make("unique", **given), Cluster(2, gpu="a100"), "round_robin").summary
 
-    for requests in (200, 300, 800, 1000):
+    for requests in (200, 800, 1000):
         found = [summary(rate, requests) for rate in (1.5, 1.9, 2.2, 3.0, 6.0, 10.0)]
         assert [each["stable"] for each in found] == [True, True, False, False, False, False]
         assert [each["offered_load"] * each["capacity_rps"] for each in found] == pytest.approx(
@@ -121,6 +170,14 @@ def test_the_verdict_depends_on_the_rate_alone():
         )
         assert {each["capacity_rps"] for each in found} == {found[0]["capacity_rps"]}
         assert [each["latency_p99_s"] is None for each in found] == [not each["stable"] for each in found]
+
+
+@pytest.mark.parametrize("setting", list(by_formula())[::3], ids=lambda setting: setting.name)
+def test_verdicts_where_the_capacity_is_known(setting):
+    """A fifth of the study's settings by formula, at five loads in runs of 60 to 3,000 requests."""
+    for load, stable, told in judged(setting):
+        assert stable == (load < 1.0)
+        assert told == pytest.approx(load, rel=0.01)
 
 
 def test_whoever_refuses_keeps_up_with_anything():
@@ -166,4 +223,5 @@ def test_turns_are_whole(law):
     given = {"turns": 1.0, "turns_cv": 1.5, "length_law": law, "think_s": 0.0, "rate_rps": 10.0}
     workload: Workload = make("agentic", requests=200_000, **given)
     assert workload.offered_rps == pytest.approx(workload.summary.rate_rps, rel=0.01)
+    assert workload.offered_rps is not None
     assert workload.offered_rps > 10.3

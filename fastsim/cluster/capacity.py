@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +19,15 @@ from fastsim.cluster.simulate import begun, repaired
 from fastsim.workloads import Workload
 from fastsim.workloads.transforms import repeat
 
-WAITING = (16, 64)  # requests a replica that wait: as many as decide for a while, and as many as balance
+WAITING = (4, 16, 64)  # requests a replica that wait
 BATCHES = 16  # into which what is measured is cut
-REQUESTS, REQUESTS_A_REPLICA = 56.0, 1.75  # measured at either length of the queues, over the precision
-MORE = 4  # times as many if the precision is not reached
+REQUESTS, REQUESTS_A_REPLICA = 40.0, 1.75  # measured at each length of the queues, over the precision
+BARRIER = 5.0  # a backlog gets out of a well this deep once in e^5 = 150 times that it takes to forget
+MORE = 16  # times as many at most, where the precision is far or the rate drifts
+DRIFT = 2.5  # standard errors by which the rates of a stretch's halves may differ
 SAME_RATE = 0.01  # two rates in a row that are this close are one
 SAME = 0.001  # of equal replicas, this share is taken to differ
-ROUNDS = 4  # at most, where a workload's order depends on its rate
+ROUNDS = 6  # at most
 BACKLOG = 2_000  # requests a router may be offered at once to see whether it refuses any
 
 
@@ -76,8 +78,9 @@ def capacity(
         As in `fastsim.simulate`. Restarts are left out, and replicas that join late are there from the start:
         the capacity is that of the whole cluster.
     precision : float
-        Relative standard error aimed at; the run is as long as it usually takes, and four times as long where
-        that is not enough.
+        Relative standard error aimed at. The run is as long as that usually takes, four times as long where
+        it is not enough, and 16 times where it is missed by a factor of two even so, or the rate still drifts
+        (long sessions take long to come up); see ``error_rps`` for what was reached.
 
     Returns
     -------
@@ -92,9 +95,13 @@ def capacity(
     -----
     All work waits, and a request comes as soon as fewer than a number of others wait: first than one, then
     than two and so on, so that a router which sends all to the first replica with a prefix does so here, too.
-    The rate is measured with 16 and with 64 requests a replica waiting, after the caches are warm and before
-    the queues empty. The larger rate counts: routers that follow caches lose hits where queues are long, as
-    what they decide on is gone when it is needed, and others need long queues to keep all replicas busy.
+    The rate X(k) is measured with k = 4, 16 and 64 requests a replica waiting, after the caches are warm and
+    before the queues empty. For most routers it grows with k, and the last one is the capacity. Routers that
+    follow caches may lose hits where queues are long, as what they decide on is gone when it is needed: then
+    an open system keeps up with more than X(64) as long as its backlog stays short. At the rate r the backlog
+    is a random walk with the drift r - X(k) and the variance r (1 + c^2), c^2 that of the departures. It
+    stays short for some e^B times the time it takes to forget, B = sum of 2 (X(k) / r - 1) / (1 + c^2) over
+    the k with X(k) > r (Kramers' rule). The capacity is the highest rate with B = 5, at least X(64).
 
     Per replica, u = (share of the requests sent to it) x (busy time a request it finished) is the time it
     needs for one request of the cluster. The capacity is 1 / max(u): the replica that gets the most for its
@@ -120,37 +127,32 @@ def capacity(
     whole = replace(cluster, restarts=None, joins_s=None)
 
     usual = (REQUESTS + REQUESTS_A_REPLICA * whole.replicas) / precision
-
-    def measured(more: Callable[[int], Workload], times: int) -> Capacity:
+    in_order = workload.origin is None or workload.origin.stretches
+    rate_rps, times = float(whole.replicas), 1
+    for _ in range(ROUNDS):
         plan = _plan(workload, whole.replicas, math.ceil(times * usual))
-        return _measure(Saturated(more(plan[-1][1] + BACKLOG), whole, router, router_params, options), plan)
-
-    origin = workload.origin
-    if origin is None or origin.stretches:
-        more = _longer(workload)
-        found = measured(more, 1)
-    else:
-        rate_rps, found = float(whole.replicas), None
-        for _ in range(ROUNDS):
-            more = _longer(workload, rate_rps)
-            found = measured(more, 1)
-            if abs(found.rps - rate_rps) <= SAME_RATE * rate_rps:
-                break
-            rate_rps = found.rps
-        assert found is not None
-    if found.error_rps > precision * found.rps:
-        found = measured(more, MORE)
+        more = _longer(workload, plan[-1][1] + BACKLOG, rate_rps)
+        found, settled = _measure(Saturated(more, whole, router, router_params, options), plan)
+        settled = settled or workload.origin is None  # in a trace no two parts are alike
+        same = in_order or abs(found.rps - rate_rps) <= SAME_RATE * rate_rps
+        rate_rps = found.rps
+        missed = found.error_rps / (precision * found.rps)
+        if times < MORE and (not settled or missed > max(1.0, math.sqrt(times))):
+            times *= 4
+        elif same or times == MORE:
+            break
     return found
 
 
-def _longer(workload: Workload, rate_rps: float = 1.0) -> Callable[[int], Workload]:
-    """What gives as many requests like the workload's as are wanted."""
-    origin = workload.origin
-    if origin is not None:
-        return lambda requests: origin.make(requests, rate_rps)
+def _longer(workload: Workload, requests: int, rate_rps: float) -> Workload:
+    """As many requests like the workload's as are wanted, or a few more."""
+    if workload.origin is not None:
+        return workload.origin.make(requests, rate_rps)
     n = len(workload)
+    if n == 1:
+        return _copies(workload, requests)
     spread = workload if workload.summary.span_s > 0.0 else replace(workload, arrival_s=np.arange(n) * 1e-3)
-    return lambda requests: repeat(spread, -(-requests // n)) if n > 1 else _copies(spread, requests)
+    return repeat(spread, -(-requests // n))
 
 
 def _copies(workload: Workload, requests: int) -> Workload:
@@ -267,7 +269,8 @@ class Saturated:
         return self.refusals > 0
 
 
-def _measure(run: Saturated, plan: Plan) -> Capacity:
+def _measure(run: Saturated, plan: Plan) -> tuple[Capacity, bool]:
+    """The capacity, and whether the rate has settled."""
     found: dict[int, list[np.ndarray]] = {}
     for waiting, stop, measured in plan:
         if measured and waiting not in found:
@@ -276,16 +279,50 @@ def _measure(run: Saturated, plan: Plan) -> Capacity:
         if measured:
             found[waiting].append(run.seen())
     rates = [_rate(np.diff(seen, axis=0)) for seen in found.values()]
-    rps, error_rps = max(rates)
+    best, error_rps, _ = max(rates)
+    settled = all(steady for _, _, steady in rates)
     requests = plan[-1][1] - plan[-BATCHES - 1][1]
-    return Capacity(rps, error_rps, run.refuses(), requests)
+    variance = 1.0 + requests * (error_rps / best) ** 2
+    rps = _lasting(np.array(list(found), np.float64), np.array([rate for rate, _, _ in rates]), variance)
+    return Capacity(rps, error_rps, run.refuses(), requests), settled
 
 
 # --- the estimate -------------------------------------------------------------------------------------------
 
 
-def _rate(batches: np.ndarray) -> tuple[float, float]:
-    """Capacity and its standard error, from float64[batches, 4, replicas] as `Saturated.seen` has it."""
+def _lasting(waiting: np.ndarray, rps: np.ndarray, variance: float) -> float:
+    """The highest rate at which a backlog stays short, from the rates with so many requests waiting.
+
+    Parameters
+    ----------
+    waiting : float64[k]
+        Ascending.
+    rps : float64[k]
+    variance : float
+        Of arrivals and departures together, over the number of either.
+    """
+    from scipy.optimize import brentq
+
+    backlog = np.arange(1.0, waiting[-1] + 1.0)
+    rates = np.interp(np.log(backlog), np.log(waiting), rps)
+
+    def shortfall(rate: float) -> float:
+        return BARRIER - 2.0 / variance * float(np.maximum(rates / rate - 1.0, 0.0).sum())
+
+    least, most = float(rps[-1]), float(rps.max())
+    if shortfall(least) >= 0.0:
+        return least
+    return float(brentq(shortfall, least, most, rtol=1e-6))  # pyright: ignore[reportArgumentType]
+
+
+def _rate(batches: np.ndarray) -> tuple[float, float, bool]:
+    """Capacity, its standard error, and whether the rate drifts no more.
+
+    Parameters
+    ----------
+    batches : float64[batches, 4, replicas]
+        Differences of what `Saturated.seen` has.
+    """
     _, sent, finished, busy_s = batches.sum(axis=0)
     count, replicas = len(batches), len(sent)
     share, each_s = sent / sent.sum(), busy_s / np.maximum(finished, 1)
@@ -297,7 +334,8 @@ def _rate(batches: np.ndarray) -> tuple[float, float]:
         + share * batches[:, 3] / ours
         - need_s * batches[:, 2] / ours
     )
-    noise = parts.var(axis=0, ddof=1).mean() / count
+    # Shares sum to 1, so that each is pushed down by the others, and the replicas' spread is larger.
+    noise = parts.var(axis=0, ddof=1).mean() / count * replicas / max(replicas - 1, 1)
     mean_s = need_s.mean()
     longest_s = mean_s
     if replicas > 1:
@@ -307,4 +345,7 @@ def _rate(batches: np.ndarray) -> tuple[float, float]:
             longest_s = mean_s + (1.0 - noise / spread) * (need_s.max() - mean_s)
     rates = batches[:, 1].sum(axis=1) / batches[:, 0].mean(axis=1)
     error = rates.std(ddof=1) / rates.mean() / math.sqrt(count)
-    return float(1.0 / longest_s), float(error / longest_s)
+    halves = rates[: count // 2], rates[count // 2 :]
+    noise = math.sqrt(sum(half.var(ddof=1) / len(half) for half in halves))
+    settled = abs(halves[1].mean() - halves[0].mean()) <= DRIFT * noise
+    return float(1.0 / longest_s), float(error / longest_s), settled
