@@ -1,4 +1,4 @@
-"""The README works: blocks opened with ```sh run or ```python run are run, in order, from the top folder."""
+"""README and docs work: blocks opened with ```sh run or ```python run are run, in order, from the top."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from fastsim.cli import app
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\S+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -31,10 +33,18 @@ def readme() -> str:
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.parametrize(("language", "commands"), runnable(readme()))
-def test_commands_of_the_readme_run(language, commands):
-    if "../shared/" in commands and not (ROOT.parent / "shared").exists():
-        pytest.skip("shared data is absent beside the repository")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"^fastsim ([a-z_-]+)", re.MULTILINE)
+FILES = re.compile(r"\b(?:data|sweeps|docs)/[\w./-]*\w")
+BLOCKS = [
+    pytest.param(language, code, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, (language, code) in enumerate(runnable(page.read_text()))
+]
+
+
+@pytest.mark.parametrize(("language", "commands"), BLOCKS)
+def test_commands_of_the_pages_run(language, commands):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     done = subprocess.run(
         [*RUNNERS[language], commands],
@@ -53,6 +63,19 @@ def test_the_readme_shows_a_command_that_is_tested():
     text = readme()
     if len(text.splitlines()) > STUB_LINES:
         assert runnable(text), "no block of README.md is marked ```sh run"
+
+
+@pytest.mark.small
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_files_of_the_pages_exist(page):
+    """What stands in the middle of a sentence, too, on what comes with the project."""
+    text = page.read_text()
+    known = set(app.resolved_commands())
+    codes = [*re.findall(r"`([^`\n]+)`", text), *(code for _, _, code in BLOCK.findall(text))]
+    assert {word for code in codes for word in COMMAND.findall(code)} <= known
+    missing = [name for name in FILES.findall(text) if not (ROOT / name).exists()]
+    assert not missing
+    assert "../shared" not in text
 
 
 @pytest.mark.small

@@ -53,7 +53,7 @@ class RunReport:
 
 def run(
     sweep: Sweep,
-    folder: Path,
+    folder: str | Path,
     *,
     jobs: int | None = None,
     backend: str = "threads",
@@ -65,7 +65,7 @@ def run(
     Parameters
     ----------
     sweep : Sweep
-    folder : Path
+    folder : str or Path
         Results folder, made if missing. Several runs may share it.
     jobs : int, optional
         Workers; by default what the sweep says, else the number of cores.
@@ -82,6 +82,7 @@ def run(
     Interrupted
         After Ctrl-C; what is finished is kept and nothing more appears.
     """
+    folder = Path(folder)
     backends.check_backend(backend)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}; it must be at least 1")

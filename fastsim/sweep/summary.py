@@ -98,7 +98,7 @@ class Table:
     cells: tuple[Cell, ...]
 
 
-def read(folder: Path) -> Results:
+def read(folder: str | Path) -> Results:
     """Read a results folder; also while a sweep is still writing to it.
 
     Raises
@@ -108,6 +108,7 @@ def read(folder: Path) -> Results:
     """
     import polars as pl
 
+    folder = Path(folder)
     sweep = parts.read_manifest(folder)
     notes = imports.recall(sweep.imports)
     survey = parts.survey(folder, experiment(sweep.experiment), all_keys(sweep))
