@@ -68,11 +68,20 @@ def _prefetch_type(typing: Any, array: Any, place: Any) -> Any:
     return types.none(array, types.int64), generate
 
 
-_prefetch: Any = intrinsic(_prefetch_type) if JIT else lambda array, place: None
-_zeros: Any = intrinsic(_zeros_type) if JIT else lambda x: (int(x) & -int(x)).bit_length() - 1
-_ones: Any = intrinsic(_ones_type) if JIT else lambda x: int(x).bit_count()
-_key: Any = intrinsic(_key_type) if JIT else lambda x: x
-_value: Any = intrinsic(_value_type) if JIT else lambda key, like: key
+def _instruction(compiled: Any, plain: Any) -> Any:
+    """An instruction, or plain Python; the former knows the latter, as a kernel does its function."""
+    if not JIT:
+        return plain
+    made: Any = intrinsic(compiled)
+    made.py_func = plain
+    return made
+
+
+_prefetch = _instruction(_prefetch_type, lambda array, place: None)
+_zeros = _instruction(_zeros_type, lambda x: (int(x) & -int(x)).bit_length() - 1)
+_ones = _instruction(_ones_type, lambda x: int(x).bit_count())
+_key = _instruction(_key_type, lambda x: x)
+_value = _instruction(_value_type, lambda key, like: key)
 
 
 @kernel(inline="always")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastsim._interrupt import interruptible
 from fastsim.cluster import _state as st
 from fastsim.cluster._loop import route_blindly, run, run_apart
 from fastsim.cluster._workspace import grown, new_state, sizes
@@ -240,20 +241,31 @@ def begun(
         policy = replace(policy, blind=False)
     params = policy.spec(router_params)
     knowledge = settle(policy, params, view, routers, caches, counted_from)
-    prompts = compiled(workload, cluster)
-    owner = owners(len(workload), routers, seed, replicate)
-    state = new_state(
-        workload,
-        prompts,
-        cluster,
-        knowledge,
-        policy,
-        owner,
-        sizes(prompts, cluster),
-        record=record,
-        most_load=limits,
-    )
-    return policy, state, new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
+
+    def start(
+        workload: Workload, cluster: Cluster, record: bool = False, limits: np.ndarray | None = None
+    ) -> tuple[Any, list[Any]]:
+        prompts = compiled(workload, cluster)
+        owner = owners(len(workload), routers, seed, replicate)
+        state = new_state(
+            workload,
+            prompts,
+            cluster,
+            knowledge,
+            policy,
+            owner,
+            sizes(prompts, cluster),
+            record=record,
+            most_load=limits,
+        )
+        return state, new_views(state, knowledge, policy, params, workload, cluster, seed, replicate)
+
+    made = start(workload, cluster, record, limits)
+    if policy.trial:
+        from fastsim.cluster.trial import try_out  # which goes on with runs as this module does
+
+        try_out(policy, (params, knowledge), workload, cluster, start)
+    return policy, *made
 
 
 def _served(state: Any, views: list[Any], policy: Router) -> Any:
@@ -269,12 +281,21 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
         state.cfg[st.NEWS] = 0  # nobody listens
     while True:
         if order is None:
-            fault = int(run(state, pack_views(views), policy.policy, heard))
+            fault = _heard_run(state, views, policy.policy, heard)
         else:
-            fault = int(run_apart(state, order))
+            fault = int(interruptible(partial(run_apart, state, order)))
         if fault == st.NO_FAULT:
             return state
         state, views = repaired(fault, state, views, policy)
+
+
+def _heard_run(state: Any, views: list[Any], route: Any, heard: Any) -> int:
+    """`run`, which an interrupt stops."""
+    try:
+        return int(interruptible(partial(run, state, pack_views(views), route, heard)))
+    except BaseException:
+        state.pool[st.FAULT] = st.STOPPED  # unless the policy itself never returns, that ends the thread
+        raise
 
 
 def repaired(fault: int, state: Any, views: list[Any], policy: Router) -> tuple[Any, list[Any]]:

@@ -125,6 +125,8 @@ class Router:
         Lengths of ``view.memory`` and ``view.real``, entries of ``view.count``.
     tree : callable, optional
         ``tree(params, cluster) -> Tree``: what it remembers having sent where.
+    trial : bool
+        Whether it is tried on the first requests of a run before it runs compiled (`fastsim.cluster.trial`).
     """
 
     name: str
@@ -140,6 +142,7 @@ class Router:
     real: Room = 0
     tree: Callable[[Any, Any], Any] | None = None
     count: Room = 0
+    trial: bool = False
 
     def spec(self, given: Mapping[str, Any] | None) -> Any:
         """The parameters, checked, with defaults filled in.
@@ -221,6 +224,7 @@ def router(
     real: Room = 0,
     tree: Callable[[Any, Any], Any] | None = None,
     count: Room = 0,
+    trial: bool = True,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a policy: the decorator that makes a function of the view a router.
 
@@ -250,6 +254,12 @@ def router(
         parameters and a `Size`.
     tree : callable, optional
         ``tree(params, cluster)`` gives the `Tree` that the policy keeps.
+    count : int or callable, optional
+        Entries of the policy's own hash table, ``view.count``.
+    trial : bool, optional
+        Before a run, try the policy on its first requests in plain Python, where what it reads, writes and
+        answers is checked: that takes up to half a second, once for all runs on the same cluster and
+        workload. Compiled, nothing is checked. The package's own policies are tried by its tests.
 
     Raises
     ------
@@ -289,6 +299,7 @@ def router(
             real,
             tree,
             count,
+            trial and not function.__module__.startswith("fastsim."),
         )
         return policy
 
