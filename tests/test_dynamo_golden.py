@@ -90,7 +90,9 @@ def trace_and_record(shared_path) -> tuple[Workload, dict[str, np.ndarray]]:
     rows = np.array(record["rows"])
     rows = rows[np.argsort(rows[:, record["columns"].index("arrival_time_ms")], kind="stable")]
     columns = dict(zip(record["columns"], rows.T, strict=True))
-    asked = load(shared_path("traces/ref_fixed_block64.jsonl.gz"), format="mooncake", block_tok=64)
+    asked = load(
+        shared_path("traces/ref_fixed_block64.jsonl.gz"), format="mooncake", block_tok=64, time_unit="ms"
+    )
     arrival_s = columns["arrival_time_ms"] / 1e3  # rounded, and the first is at 0
     assert np.abs(arrival_s + asked.arrival_s[0] - asked.arrival_s).max() < 1e-6
     chosen = columns["decode_worker_idx"].astype(np.int64)
