@@ -35,6 +35,7 @@ study: $(STAMP)  ## statistical studies that take long: coverage, error rates of
 	$(BIN)/python -m tests.study.coverage
 	$(BIN)/python -m tests.study.stability
 	$(BIN)/python -m tests.study.queueing
+	$(BIN)/python -m tests.study.flips
 
 clean:  ## caches and build output; results and .venv stay
 	rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks dist

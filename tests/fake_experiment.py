@@ -86,7 +86,7 @@ FAKE = Experiment(
         "stable": Metric("stable", type=bool),
         "latency_mean_s": Metric("mean latency", "s"),
         "latency_p99_s": Metric("P99 latency", "s", tail=True),
-        "tpot_p99_s": Metric("P99 time per output token", "s", tail=True),
+        "tpot_p99_s": Metric("P99 time per output token", "s", tail=True, optional=True),
         "backlog_score": Metric("backlog score"),
     },
     table=("latency_mean_s", "latency_p99_s"),

@@ -1,17 +1,20 @@
 """Parts on disk: whatever is wrong with one is named, and costs that one only."""
 
+import dataclasses
+import io
+import math
 import shutil
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.sweep import parse, read, run
+from fastsim.sweep import checksum, parse, read, run
 from fastsim.sweep.experiments import experiment
 from fastsim.sweep.parts import RunClosed, open_run, schema, survey
-from fastsim.sweep.points import all_keys
 from tests.fake_experiment import FAKE
 
 DOCUMENT = {
@@ -41,25 +44,61 @@ def cut(path: Path) -> None:
 
 
 def rewrite(change):
+    """Another row or rows, under a checksum that is right."""
+
     def spoil(path: Path) -> None:
-        change(pl.read_parquet(path)).write_parquet(path)
+        table = change(pl.read_parquet(path)).to_arrow()
+        file = io.BytesIO()
+        pq.write_table(table.replace_schema_metadata({"checksum": checksum.UNSEALED}), file)
+        path.write_bytes(checksum.seal(file.getvalue()))
 
     return spoil
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda path: path.write_bytes(b""), "empty (0 bytes)"),
-        (cut, "out of spec"),
-        (lambda path: path.write_text("a,b\n1,2\n"), "out of spec"),
-        (rewrite(lambda rows: rows.drop("samples")), "samples"),
-        (rewrite(lambda rows: rows.with_columns(extra=1)), "extra"),
-        (rewrite(lambda rows: rows.with_columns(latency_mean_s=pl.lit(1))), "latency_mean_s"),
-        (rewrite(lambda rows: rows.with_columns(point=pl.lit("0" * 32))), "another point"),
-        (rewrite(lambda rows: rows.clear()), "no rows"),
-    ],
-)
+def of_another(name: str):
+    """A good part of another point, or of the same by other code, under this one's name."""
+
+    def spoil(path: Path) -> None:
+        if name == "seed":
+            other = parse(DOCUMENT, ["sweep.seed=1"])
+        else:
+            other = msgspec.structs.replace(parse(DOCUMENT), code_version="older")
+        run(other, path.parents[2] / "other")
+        for part in part_files(path.parents[2] / "other"):
+            row = pl.read_parquet(part)
+            same = pl.read_parquet(path)
+            if row.select("params", "replicate").equals(same.select("params", "replicate")):
+                rewrite(lambda rows, row=row: row.with_columns(point=pl.lit(path.stem)))(path)
+
+    return spoil
+
+
+SPOILT = [
+    (lambda path: path.write_bytes(b""), "empty (0 bytes)"),
+    (cut, "no checksum"),
+    (lambda path: path.write_text("a,b\n1,2\n"), "no checksum"),
+    (lambda path: path.write_bytes(checksum.seal(f"a,{checksum.UNSEALED}\n".encode())), "parquet"),
+    (lambda path: pl.read_parquet(path).write_parquet(path), "no checksum"),
+    (rewrite(lambda rows: rows.drop("samples")), "samples"),
+    (rewrite(lambda rows: rows.with_columns(extra=1)), "extra"),
+    (rewrite(lambda rows: rows.with_columns(latency_mean_s=pl.lit(1))), "latency_mean_s"),
+    (rewrite(lambda rows: rows.with_columns(point=pl.lit("0" * 32))), "another point"),
+    (rewrite(lambda rows: rows.clear()), "no rows"),
+    (rewrite(lambda rows: pl.concat([rows, rows])), "has 2 rows; it must have one"),
+    (rewrite(lambda rows: rows.with_columns(replicate=pl.lit(7, pl.Int64))), "params and replicate 7"),
+    (rewrite(lambda rows: rows.with_columns(replicate=None).cast({"replicate": pl.Int64})), "replicate None"),
+    (rewrite(lambda rows: rows.with_columns(params=pl.lit("{}"))), "params and replicate"),
+    (rewrite(lambda rows: rows.with_columns(latency_mean_s=math.nan)), "latency_mean_s is NaN"),
+    (
+        rewrite(lambda rows: rows.with_columns(latency_mean_s=None).cast({"latency_mean_s": pl.Float64})),
+        "no latency_mean_s",
+    ),
+    (of_another("seed"), "seed is 1, not 0"),
+    (of_another("code"), "code_version is older"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), SPOILT)
 def test_a_bad_part_is_named_and_done_again(folder, spoil, reason):
     before = read(folder).rows
     victim = part_files(folder)[2]
@@ -74,6 +113,42 @@ def test_a_bad_part_is_named_and_done_again(folder, spoil, reason):
     assert reason in notes
     assert read(folder).rows.equals(before)
     assert (folder / "bad" / victim.name).exists()
+    assert victim.name in (folder / "bad" / "reasons.txt").read_text()
+
+
+def test_every_single_bit_that_flips_in_a_part_or_the_manifest_is_noticed(folder):
+    """A sample of each; `tests/study/flips.py` flips them all."""
+    before = read(folder).rows
+    victim = part_files(folder)[2]
+    for path, step in ((victim, 211), (folder / "sweep.json", 101)):
+        content = path.read_bytes()
+        for bit in range(0, 8 * len(content), step):
+            path.write_bytes(flipped(content, bit))
+            if path == victim:
+                found = survey(folder, parse(DOCUMENT))
+                assert (list(found.bad), found.rows.height) == ([victim], 5)
+            else:
+                with pytest.raises(InputError, match=r"sweep.json is damaged"):
+                    read(folder)
+        path.write_bytes(content)
+    assert read(folder).rows.equals(before)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("number", [1.0, float("nan"), None])
+def test_a_value_that_every_run_has_is_asked_for_where_the_row_is_made(number):
+    odd = dataclasses.replace(FAKE, run=lambda *args: {**FAKE.run(*args), "latency_mean_s": number})
+    params = FAKE.validate({})
+    if number == 1.0:
+        assert odd.row(params, FAKE.prepare(params, 0, 0), 0, 0)["latency_mean_s"] == 1.0
+        return
+    with pytest.raises(ValueError, match=f"gave {number} for latency_mean_s, which every run has"):
+        odd.row(params, FAKE.prepare(params, 0, 0), 0, 0)
 
 
 def test_parts_of_others_are_left_apart(folder):
@@ -132,7 +207,7 @@ def test_one_schema(folder):
     columns = schema(FAKE)
     for path in part_files(folder):
         assert pq.read_schema(path).equals(columns)
-    found = survey(folder, FAKE, all_keys(parse(DOCUMENT)))
+    found = survey(folder, parse(DOCUMENT))
     assert found.rows.columns == columns.names
     assert not found.bad
     assert not found.foreign

@@ -54,9 +54,15 @@ def only(grid: Grid, where: Mapping[str, Sequence[Any]]) -> Grid:
 
 
 def label(cell: Params, axes: Sequence[str]) -> tuple[Any, ...]:
-    """The cell's values on some axes; None on those it does not have."""
+    """The cell's values on some axes, lists as tuples and tables as text; None on those it does not have."""
     flat = P.flatten(P.identity(cell))
-    return tuple(flat.get(axis) for axis in axes)
+    return tuple(_hashable(flat.get(axis)) for axis in axes)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return P.canonical(value) if isinstance(value, Mapping) else value
 
 
 def values(grid: Grid, axis: str) -> list[Any]:
@@ -113,7 +119,7 @@ def _passes(cell: Params, where: Mapping[str, Sequence[Any]]) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     """Equal, where 1 is 1.0 but not true."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return P.canonical(one) == P.canonical(other)
 
 
 def _written(value: Any) -> str:

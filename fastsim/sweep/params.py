@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,18 +88,48 @@ def identity(params: Mapping[str, Any]) -> Params:
     A file counts by what is in it: a parameter ``x`` that comes with ``x_digest`` keeps its file name, for
     the reader, and loses its folder, so that moved files and copied results still match.
     """
-    kept: Params = {}
-    for key, value in params.items():
-        if isinstance(value, Mapping):
-            kept[key] = identity(value)
-        else:
-            kept[key] = Path(value).name if f"{key}_digest" in params else value
-    return kept
+    return {
+        key: Path(value).name if f"{key}_digest" in params and isinstance(value, str) else _identity(value)
+        for key, value in params.items()
+    }
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return identity(value)
+    return [_identity(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: structs as tables, tuples as lists, what is not finite as text."""
+    return _each_number(msgspec.to_builtins(value), _finite)
 
 
 def canonical(value: Any) -> str:
-    """JSON text with sorted keys: equal values give equal text in every process."""
-    return msgspec.json.encode(value, order="deterministic").decode()
+    """JSON text that is the same for equal values, in every process, before they are stored and after.
+
+    The order of keys does not count, nor whether a table is a struct or a mapping, nor how a number is
+    written: 100, 100.0 and 1e2 are one number. True is not 1.
+    """
+    return msgspec.json.encode(_each_number(plain(value), _shortest), order="deterministic").decode()
+
+
+def _each_number(value: Any, change: Callable[[float], Any]) -> Any:
+    """A copy of nested tables and lists with all floats changed."""
+    if isinstance(value, dict):
+        return {key: _each_number(one, change) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_each_number(one, change) for one in value]
+    return change(value) if isinstance(value, float) else value
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _shortest(value: float) -> float | int:
+    """An integer where it is one that JSON's readers hold."""
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
 
 
 def text(params: Mapping[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 Layout of a results folder::
 
-    sweep.json      the sweep as understood
-    parts/KEY.parquet   finished points, named by content hash
+    sweep.json      the sweep as understood, with a checksum
+    parts/KEY.parquet   finished points, named by content hash, each with a checksum
     tmp/run-*/      a running sweep's unfinished files
-    bad/            parts found broken, set apart
+    bad/            parts found broken, set apart, and why
 
 A part is written in ``tmp`` (the same file system), synced and renamed, so it is never seen half-written.
 Each run owns a folder in ``tmp``: renaming that folder away stops all of its workers, threads or processes,
@@ -21,8 +21,8 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,7 +30,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from fastsim.errors import InputError
-from fastsim.sweep.experiments import Experiment
+from fastsim.sweep import checksum
+from fastsim.sweep import params as P
+from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.points import all_keys, point_key
 from fastsim.sweep.spec import Sweep
 
 if TYPE_CHECKING:
@@ -124,6 +127,8 @@ def _remove_dead_runs(temporaries: Path) -> None:
     """Delete what killed runs left: the system released their locks."""
     for run in temporaries.iterdir():
         if not run.is_dir():
+            if run.name.startswith("manifest-"):  # of an earlier version that met a full disk
+                run.unlink(missing_ok=True)
             continue
         try:
             with (run / "lock").open("w") as file:
@@ -135,11 +140,17 @@ def _remove_dead_runs(temporaries: Path) -> None:
         shutil.rmtree(run, ignore_errors=True)
 
 
-def write_manifest(folder: Path, sweep: Sweep) -> None:
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    sweep: Sweep
+    checksum: str = checksum.UNSEALED
+
+
+def write_manifest(writer: Writer, sweep: Sweep) -> None:
     """Store the sweep beside its results, replacing an earlier one in one step."""
-    temporary = folder / "tmp" / f"manifest-{uuid.uuid4().hex}"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(sweep), indent=1))
-    os.replace(temporary, folder / MANIFEST)
+    temporary = writer.run / MANIFEST  # which goes with the run, if the disk is full or we are killed
+    content = msgspec.json.encode(P.plain(_Manifest(sweep=sweep)))
+    temporary.write_bytes(checksum.seal(msgspec.json.format(content, indent=1)))
+    os.replace(temporary, writer.parts.parent / MANIFEST)
 
 
 def read_manifest(folder: Path) -> Sweep:
@@ -151,11 +162,13 @@ def read_manifest(folder: Path) -> Sweep:
         If the folder holds none.
     """
     try:
-        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Sweep)
+        content = (folder / MANIFEST).read_bytes()
+        checksum.verify(content)
+        return msgspec.json.decode(content, type=_Manifest).sweep
     except OSError:
         raise InputError(f"{folder} holds no sweep results: there is no {MANIFEST} in it") from None
-    except msgspec.DecodeError as error:
-        raise InputError(f"{folder / MANIFEST} is damaged ({error}); run the sweep again") from None
+    except ValueError as error:  # DecodeError is one
+        raise InputError(f"{folder / MANIFEST} is damaged: {error}; run the sweep again") from None
 
 
 @functools.cache
@@ -166,18 +179,19 @@ def schema(what: Experiment) -> pa.Schema:
     kinds = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: pa.string()}
     columns = {name: int if name in ("seed", "replicate") else str for name in IDENTITY}
     columns.update({name: metric.type for name, metric in what.metrics.items()})
-    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    fields = [(name, kinds[kind]) for name, kind in columns.items()]
+    return pa.schema(fields, metadata={"checksum": checksum.UNSEALED})
 
 
 def encode(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> bytes:
-    """One point's row, headed by the values of the `IDENTITY` columns, as a Parquet file."""
+    """One point's row, headed by the values of the `IDENTITY` columns, as a Parquet file with a checksum."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
     table = pa.Table.from_pylist([{**identity, **row}], schema=schema(what))
     pq.write_table(table, file, write_statistics=False, use_dictionary=False)
-    return file.getvalue()
+    return checksum.seal(file.getvalue())
 
 
 @dataclass(frozen=True)
@@ -187,7 +201,7 @@ class Survey:
     Attributes
     ----------
     rows : polars DataFrame
-        Rows of all good parts that belong to it, in the order of `keys`.
+        Rows of all good parts that belong to it, cell by cell, replicate by replicate.
     bad : dict of Path to str
         Parts that carry a name of the sweep but cannot be used, and why.
     foreign : list of Path
@@ -203,62 +217,78 @@ class Survey:
         return set(self.rows["point"].unique())
 
 
-def survey(folder: Path, what: Experiment, keys: Iterable[str]) -> Survey:
-    """Look at every part of a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Files are listed, never matched by a pattern: a path may hold brackets.
-    what : Experiment
-    keys : iterable of str
-        The points that belong to the sweep, in the order wanted.
-    """
+def survey(folder: Path, sweep: Sweep) -> Survey:
+    """Look at every part of a folder; files are listed, never matched: a path may hold brackets."""
     import polars as pl
 
-    order = {key: place for place, key in enumerate(keys)}
+    what = experiment(sweep.experiment)
+    order = {key: place for place, key in enumerate(all_keys(sweep))}
     parts = folder / "parts"
     files = sorted(path for path in (parts.iterdir() if parts.is_dir() else ()) if path.suffix == ".parquet")
-    ours = [path for path in files if path.stem in order]
+    bad: dict[Path, str] = {}
+    good: dict[Path, bytes] = {}
+    for path in files:
+        if path.stem in order:
+            try:
+                good[path] = path.read_bytes()
+                checksum.verify(good[path])
+            except (OSError, ValueError) as error:
+                good.pop(path, None)
+                bad[path] = str(error)
     columns = dict(cast(pl.DataFrame, pl.from_arrow(schema(what).empty_table())).schema)
-    rows, bad = _read(ours, columns)
+    rows, more_bad = _parse(list(good), list(good.values()), sweep, columns)
     rows = rows.sort(pl.col("point").replace_strict(order, return_dtype=pl.Int64), maintain_order=True)
-    return Survey(rows=rows, bad=bad, foreign=[path for path in files if path.stem not in order])
+    foreign = [path for path in files if path.stem not in order]
+    return Survey(rows=rows, bad={**bad, **more_bad}, foreign=foreign)
 
 
-def _read(files: list[Path], columns: dict[str, Any]) -> tuple[pl.DataFrame, dict[Path, str]]:
-    """All files at once, or, when one of them is bad, one at a time."""
+def _parse(
+    files: list[Path], contents: list[bytes], sweep: Sweep, columns: dict[str, Any]
+) -> tuple[pl.DataFrame, dict[Path, str]]:
+    """All parts at once, or, when one of them is bad, by halves. Their checksums are known to be right."""
     import polars as pl
 
     if not files:
         return pl.DataFrame(schema=columns), {}
     try:
-        return _read_checked(files, columns), {}
+        rows = pl.scan_parquet(contents, schema=columns, glob=False).collect()
+        _check_rows(rows, files, sweep)
+        return rows, {}
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         if len(files) == 1:
             return pl.DataFrame(schema=columns), {files[0]: str(error).splitlines()[0]}
     half = len(files) // 2
-    (first, bad), (second, more_bad) = _read(files[:half], columns), _read(files[half:], columns)
+    first, bad = _parse(files[:half], contents[:half], sweep, columns)
+    second, more_bad = _parse(files[half:], contents[half:], sweep, columns)
     return pl.concat([first, second]), {**bad, **more_bad}
 
 
-def _read_checked(files: list[Path], columns: dict[str, Any]) -> pl.DataFrame:
+def _check_rows(rows: pl.DataFrame, files: list[Path], sweep: Sweep) -> None:
+    """Raise ValueError unless there is one row a file, about the point that gave the file its name."""
     import polars as pl
 
-    for path in files:
-        if path.stat().st_size == 0:  # polars would skip it without a word
-            raise ValueError("it is empty (0 bytes)")
-    rows = pl.scan_parquet(files, schema=columns, glob=False, include_file_paths="_file").collect()
-    named = pl.col("_file").str.extract(r"([0-9a-f]+)\.parquet$")
-    if rows.filter(named != pl.col("point")).height:
+    if rows.height != len(files):
+        raise ValueError(f"it has {rows.height} rows; it must have one" if rows.height else "it has no rows")
+    if rows["point"].to_list() != [path.stem for path in files]:
         raise ValueError("it holds another point than its name says")
-    if rows["_file"].n_unique() != len(files):
-        raise ValueError("it has no rows")
-    return rows.drop("_file")
+    for name, wanted in (("code_version", sweep.code_version), ("seed", sweep.seed)):
+        if not (rows[name].eq_missing(pl.Series([wanted]))).all():
+            raise ValueError(f"its {name} is {rows[name][0]}, not {wanted}")
+    for key, text, replicate in rows.select("point", "params", "replicate").iter_rows():
+        if point_key(sweep, text, replicate) != key:
+            raise ValueError(f"its name is not that of its params and replicate {replicate}")
+    for name, metric in experiment(sweep.experiment).metrics.items():
+        if rows[name].dtype.is_float() and rows[name].is_nan().any():
+            raise ValueError(f"its {name} is NaN")
+        if not metric.optional and rows[name].null_count():
+            raise ValueError(f"it has no {name}")
 
 
-def set_apart(folder: Path, bad: Iterable[Path]) -> None:
-    """Move bad parts out of the way, so that their points are simulated again."""
-    for path in bad:
+def set_apart(folder: Path, bad: Mapping[Path, str]) -> None:
+    """Move bad parts out of the way, so that their points are simulated again; ``reasons.txt`` says why."""
+    for path, why in bad.items():
         (folder / "bad").mkdir(exist_ok=True)
-        os.replace(path, folder / "bad" / path.name)
+        with suppress(FileNotFoundError):  # another run may have been first
+            os.replace(path, folder / "bad" / path.name)
+            with (folder / "bad" / "reasons.txt").open("a", encoding="utf-8") as file:
+                file.write(f"{path.name}: {why}\n")

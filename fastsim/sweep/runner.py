@@ -91,7 +91,7 @@ def run(
     try:
         with parts.open_run(folder) as writer:
             sweep = _settled(sweep, workers, note)
-            parts.write_manifest(folder, sweep)
+            parts.write_manifest(writer, sweep)
             job = _Run(sweep, folder, writer, workers, backend, note)
             job.run(progress)
             return job.report
@@ -149,7 +149,7 @@ class _Run:
 
     def missing(self, first: bool = False) -> list[Point]:
         """Points wanted by now and neither finished nor failed."""
-        survey = parts.survey(self.folder, self.what, all_keys(self.sweep))
+        survey = parts.survey(self.folder, self.sweep)
         self.set_apart(survey, first)
         values = stopping.observed(self.sweep, survey.rows)
         wanted = [

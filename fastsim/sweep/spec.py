@@ -289,7 +289,7 @@ def _expand(grid: Params, what: Experiment, base: Params) -> Grid:
     axes = [name for key, value in grid.items() if isinstance(value, list) for name in key.split(",")]
     axes.sort(key=lambda name: name == what.compare)
     order = {key: grid[key] for key in sorted(grid, key=lambda key: key == what.compare)}
-    cells = [what.validate(P.with_values(base, values)) for values in _combinations(order)]
+    cells = [msgspec.to_builtins(what.validate(P.with_values(base, one))) for one in _combinations(order)]
     different = {P.text(cell): cell for cell in cells}
     return Grid(title=str(grid.get("title", "")), axes=tuple(axes), cells=tuple(different.values()))
 

@@ -13,7 +13,7 @@ from fastsim.sweep import choice, imports, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.families import Family, families
-from fastsim.sweep.points import all_keys, blocks
+from fastsim.sweep.points import blocks
 from fastsim.sweep.spec import Grid, Sweep
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read(folder: str | Path) -> Results:
     folder = Path(folder)
     sweep = parts.read_manifest(folder)
     notes = imports.recall(sweep.imports)
-    survey = parts.survey(folder, experiment(sweep.experiment), all_keys(sweep))
+    survey = parts.survey(folder, sweep)
     values = stopping.observed(sweep, survey.rows)
     used = [
         (P.text(cell), stopping.verdict(sweep, block, values).seeds)

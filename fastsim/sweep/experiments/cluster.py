@@ -313,7 +313,7 @@ def _latencies() -> dict[str, Metric]:
     figures = {"mean": "mean", "p50": "median", "p90": "P90", "p99": "P99"}
     times = {"ttft": "time to first token", "tpot": "time per output token", "latency": "latency"}
     return {
-        f"{time}_{figure}_s": Metric(f"{word} {name}", "s", tail=figure == "p99")
+        f"{time}_{figure}_s": Metric(f"{word} {name}", "s", tail=figure == "p99", optional=True)
         for time, name in times.items()
         for figure, word in figures.items()
     }
@@ -324,24 +324,32 @@ METRICS = {
     "samples": Metric("requests used", type=int),
     "left_out": Metric("requests too long for a replica", type=int),
     "stable": Metric("stable", type=bool),
-    "offered_load": Metric("offered load"),
+    "offered_load": Metric("offered load", optional=True),
     "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     **_latencies(),
     "hit_rate": Metric(
-        "hit rate", doc="cached over prompt tokens, at a request's first admission", more=True
+        "hit rate", doc="cached over prompt tokens, at a request's first admission", more=True, optional=True
     ),
     "copies": Metric(
         "copies", doc="blocks cached on all replicas at the end over different blocks among them"
     ),
     "load_imbalance": Metric(
-        "imbalance", doc="busiest replica's busy time over the mean: 1 where all are busy all the time"
+        "imbalance",
+        doc="busiest replica's busy time over the mean: 1 where all are busy all the time",
+        optional=True,
     ),
     "busiest_share": Metric(
-        "busiest share", doc="share of the served requests that went to the replica with most of them"
+        "busiest share",
+        doc="share of the served requests that went to the replica with most of them",
+        optional=True,
     ),
-    "utilisation": Metric("busy share", doc="share of the replicas' time in which a step runs"),
-    "throughput_rps": Metric("throughput", "1/s", doc="served requests over the makespan", more=True),
+    "utilisation": Metric(
+        "busy share", doc="share of the replicas' time in which a step runs", optional=True
+    ),
+    "throughput_rps": Metric(
+        "throughput", "1/s", doc="served requests over the makespan", more=True, optional=True
+    ),
     "rejected": Metric("share refused"),
     "preemptions": Metric("preemptions", type=int),
     "evicted_blocks": Metric("evicted blocks", type=int),

@@ -20,7 +20,9 @@ class Metric:
     unit : str
         ``"s"``, ``"1/s"``, or empty for a pure number.
     type : type
-        float, int, bool or str, as stored. A float or int may be missing (None).
+        float, int, bool or str, as stored.
+    optional : bool
+        A run may have no such value (None, and NaN, which is stored as None), as where nothing was served.
     tail : bool
         Withheld, with its differences, where the point is unstable: an overloaded queue has no P99.
     doc : str
@@ -35,6 +37,7 @@ class Metric:
     tail: bool = False
     doc: str = ""
     more: bool = False
+    optional: bool = False
 
     def title(self) -> str:
         """Label and unit: ``P99 latency (s)``."""
@@ -104,13 +107,19 @@ class Experiment:
         Raises
         ------
         ValueError
-            If `run` gave a row with other keys than `metrics`.
+            If `run` gave a row with other keys than `metrics`, or one without a value that it must have.
         """
         row = self.run(params, workload, seed, replicate)
         if row.keys() != self.metrics.keys():
             odd = ", ".join(sorted(row.keys() ^ self.metrics.keys()))
             raise ValueError(f"experiment {self.name} gave a row that differs from its metrics in {odd}")
-        return {
-            name: None if row[name] is None else metric.type(row[name])
-            for name, metric in self.metrics.items()
-        }
+        known = {name: _value(metric, row[name]) for name, metric in self.metrics.items()}
+        for name, value in known.items():
+            if value is None and not self.metrics[name].optional:
+                raise ValueError(f"experiment {self.name} gave {row[name]} for {name}, which every run has")
+        return known
+
+
+def _value(metric: Metric, value: Any) -> Any:
+    """As stored: of the metric's type, None for no value."""
+    return None if value is None or value != value else metric.type(value)

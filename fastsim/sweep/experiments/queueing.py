@@ -237,9 +237,9 @@ METRICS = {
     "response_p95": Metric("P95 response", TIME, tail=True),
     "response_p99": Metric("P99 response", TIME, tail=True),
     "response_p999": Metric("P99.9 response", TIME, tail=True),
-    "wait_mean": Metric("mean wait", TIME),
-    "wait_p99": Metric("P99 wait", TIME, tail=True),
-    "no_wait": Metric("fraction served at once"),
+    "wait_mean": Metric("mean wait", TIME, optional=True),
+    "wait_p99": Metric("P99 wait", TIME, tail=True, optional=True),
+    "no_wait": Metric("fraction served at once", optional=True),
     "queue_length": Metric("requests a server"),
     "idle": Metric("idle fraction"),
 }
