@@ -16,16 +16,17 @@ from fastsim.workloads import Workload, combine, make
 from fastsim.workloads.sessions import sessions_of
 from fastsim.workloads.transforms import compress_time, repeat, shuffle_sessions, thin
 from tests.cluster_runs import COLUMNS, differences, serve, serve_slowly
+from tests.router_cases import routed_case, tiny_pools
 from tests.twins.cases import make_case
+from tests.twins.cluster import HeldForEver
 
 pytestmark = pytest.mark.small
 
 STEP = StepTime.fixed(1.0, 0.5)
 
 
-def sessions_of_case(seed: int, engine: str) -> dict:
-    """A case in which about half of the requests follow earlier ones, some at once."""
-    case = make_case(seed, engine)
+def with_sessions(case: dict, seed: int) -> dict:
+    """The case with about half of its requests following earlier ones, some at once."""
     rng = random.Random(seed)
     gaps_s = [0.0, 0.0, 1e-12, 0.001, rng.random()]
     for i, row in enumerate(case["requests"]):
@@ -35,18 +36,44 @@ def sessions_of_case(seed: int, engine: str) -> dict:
     return case
 
 
+def check_against_twin(case: dict, what: str) -> bool:
+    """Both do the same, and say so of requests that are held back for ever; returns whether none was."""
+    try:
+        outcome = serve_slowly(case)
+    except HeldForEver:
+        with pytest.raises(InputError, match="holds requests back for ever"):
+            serve(case)
+        return False
+    result = serve(case)
+    back = np.argsort(result.columns["request"])
+    in_file_order = replace(result, columns={name: result.columns[name][back] for name in result.columns})
+    assert differences(in_file_order, outcome) == [], what
+    came = [request.arrival_ps for request in outcome.requests]
+    assert np.rint(in_file_order.columns["arrival_s"] * 1e12).astype(int).tolist() == came
+    assert (np.diff(result.columns["arrival_s"]) >= 0).all()
+    return True
+
+
 @pytest.mark.parametrize("engine", ["vllm", "lecture"])
 def test_the_same_as_the_twin(engine):
     for seed in range(60):
-        case = sessions_of_case(seed, engine)
-        result = serve(case)
-        outcome = serve_slowly(case)
-        back = np.argsort(result.columns["request"])
-        in_file_order = replace(result, columns={name: result.columns[name][back] for name in result.columns})
-        assert differences(in_file_order, outcome) == [], seed
-        came = [request.arrival_ps for request in outcome.requests]
-        assert np.rint(in_file_order.columns["arrival_s"] * 1e12).astype(int).tolist() == came
-        assert (np.diff(result.columns["arrival_s"]) >= 0).all()
+        assert check_against_twin(with_sessions(make_case(seed, engine), seed), f"{engine} {seed}")
+
+
+@pytest.mark.parametrize("router", ["dynamo_kv", "mooncake", "cache_aware_guard"])
+def test_the_same_as_the_twin_where_routers_hold_back_refuse_or_send_blocks(router):
+    assert sum(
+        check_against_twin(with_sessions(routed_case(router, seed), seed), f"{router} {seed}")
+        for seed in range(60)
+    )
+
+
+def test_a_run_that_has_to_grow_its_pools_is_the_same():
+    with tiny_pools() as grown:
+        for seed in range(12):
+            for router in ("round_robin", "dynamo_kv", "mooncake"):
+                check_against_twin(with_sessions(routed_case(router, seed), seed), f"{router} {seed}")
+    assert {"ext", "hold", "table"} <= set(grown)
 
 
 def chain(think_s=(0.0, 2.0, 5.0), output_tok=3) -> Workload:

@@ -86,7 +86,7 @@ _FAR = (NEVER >> 1) - 1  # an instant after all others
 
 
 @kernel
-def _pass_event(s, r, limit):
+def pass_event(s, r, limit):
     """Handle replica r's next event; a step that would start at or after `limit` is left for later."""
     rep = s.rep
     if not check_pools(s, rep[r, N_RUNNING]):
@@ -193,7 +193,7 @@ def _pass_events(s, views, heard, limit):
     r = s.tree[1]
     if s.cfg[NEWS] == 0:  # so nobody is held back, either
         while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
-            _pass_event(s, r, limit)
+            pass_event(s, r, limit)
             replay(s, r)
             r = s.tree[1]
             _prefetch_replica(s, r)
@@ -202,7 +202,7 @@ def _pass_events(s, views, heard, limit):
         _make_room(s, views, heard, r)
         if pool[FAULT] != NO_FAULT:
             return
-        _pass_event(s, r, limit if pool[N_HELD] == 0 else s.key[r] >> 1)
+        pass_event(s, r, limit if pool[N_HELD] == 0 else s.key[r] >> 1)
         replay(s, r)
         r = s.tree[1]
         _prefetch_replica(s, r)
@@ -294,7 +294,7 @@ def run_to_finish(s, limit):
     r = s.tree[1]
     while s.key[r] <= 2 * limit and s.pool[FAULT] == NO_FAULT:
         before = s.rep[r, FINISHED]
-        _pass_event(s, r, s.key[r] >> 1)
+        pass_event(s, r, s.key[r] >> 1)
         replay(s, r)
         if s.rep[r, FINISHED] > before:
             break
@@ -339,7 +339,7 @@ def run_apart(s, order):
         if at < n and s.req[order[at], REPLICA] == r:
             limit = s.req[order[at], ARRIVAL]
         while s.key[r] <= 2 * limit and pool[FAULT] == NO_FAULT:
-            _pass_event(s, r, limit)
+            pass_event(s, r, limit)
         if pool[FAULT] != NO_FAULT:
             break
         if limit < _FAR:

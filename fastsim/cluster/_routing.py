@@ -254,6 +254,7 @@ def deliver(s, now):
             replay(s, r)
             return
     s.pool[ON_WAY] = s.req[i, QUEUE_NEXT]
+    s.req[i, DONE] = 0  # it was when the blocks come; from here on it is the end
     if s.rep[r, PS] <= now:  # what is sent to a replica that is down is lost
         install(s, r, i, s.req[i, ALLOCATED])
     arrive(s, r, i, now)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
 
+from fastsim.cluster import _sessions as turns
 from fastsim.cluster import _state as st
-from fastsim.cluster.simulate import Result, result_of
-from fastsim.cluster.stepwise import FAR_PS, Stepwise
+from fastsim.cluster.routers import Router
+from fastsim.cluster.routers.view import deaf, pack_views
+from fastsim.cluster.simulate import Result, repaired, result_of
 from fastsim.workloads import Workload
 
 _PS_PER_S = 1e12
 
 
-def serve_sessions(run: Stepwise, warmup_s: float) -> Result:
+def serve_sessions(
+    workload: Workload, policy: Router, state: Any, views: list[Any], warmup_s: float
+) -> Result:
     """Serve a workload in which requests follow others.
-
-    A request comes its think time after the last token of the one it follows, or after that one was refused.
-    At one instant step ends come first, then the arrivals in the workload's order.
 
     Parameters
     ----------
-    run : Stepwise
-        At its start.
+    workload : Workload
+    policy, state, views
+        As `simulate.begun` makes them.
     warmup_s : float
         As in `simulate`.
 
@@ -34,48 +35,47 @@ def serve_sessions(run: Stepwise, warmup_s: float) -> Result:
     Result
         Rows in the order of arrival; ``request`` is the place in the workload.
     """
-    workload = run.workload
-    think_ps = np.rint(workload.think_s * _PS_PER_S).astype(np.int64).tolist()
-    followers = _followers(workload.follows)
-    opening = np.flatnonzero(workload.follows < 0)
-    opening_ps = np.rint(workload.arrival_s[opening] * _PS_PER_S).astype(np.int64)
-    due = list(zip(opening_ps.tolist(), opening.tolist(), strict=True))
-    heapify(due)
-
-    def let_follow(request: int, answered_ps: int) -> None:
-        for later in followers.get(request, ()):
-            heappush(due, (answered_ps + think_ps[later], later))
-
+    state.pool[[st.COMING, st.UNTIL_PS]] = 0
+    state.req[:, st.REPLICA] = turns.NOT_SENT
+    turn, loop = _followers(workload), _lists(workload, len(state.load))
     while True:
-        now = run.next_ps()
-        if due and due[0][0] < now:
-            now, request = heappop(due)
-            finished, refused = run.arrive(request, now)
-        elif now < FAR_PS:
-            finished, refused = run.run_to_finish(due[0][0] if due else FAR_PS)
-        else:
-            break
-        for request in finished:
-            let_follow(request, run.done_ps(request))
-        for request in refused:
-            let_follow(request, now)
-    run.run_until(FAR_PS)  # says so if requests are held back for ever
-    return _result(run, warmup_s)
+        seen, heard = pack_views(views), policy.heard or deaf
+        fault = int(turns.run_sessions(state, seen, policy.policy, heard, turn, loop))
+        if fault == st.NO_FAULT:
+            return _result(workload, state, warmup_s)
+        state, views = repaired(fault, state, views, policy)
 
 
-def _followers(follows: np.ndarray) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for request in np.flatnonzero(follows >= 0).tolist():
-        found.setdefault(int(follows[request]), []).append(request)
-    return found
+def _followers(workload: Workload) -> np.ndarray:
+    """Who follows whom after what time, and the requests that follow none as a heap: they are in order."""
+    turn = np.full((len(workload), turns.N_TURN), st.NONE, np.int64)
+    turn[:, turns.THINK_PS] = np.rint(workload.think_s * _PS_PER_S)
+    waits = np.flatnonzero(workload.follows >= 0)
+    later = waits[np.lexsort((waits, workload.follows[waits]))]
+    before = workload.follows[later]
+    first = np.concatenate(([True], before[1:] != before[:-1]))
+    turn[before[first], turns.FIRST_LATER] = later[first]
+    turn[later[:-1][~first[1:]], turns.NEXT_LATER] = later[1:][~first[1:]]
+    opening = np.flatnonzero(workload.follows < 0)
+    turn[: len(opening), turns.DUE] = opening
+    turn[: len(opening), turns.DUE_PS] = np.rint(workload.arrival_s[opening] * _PS_PER_S)
+    return turn
 
 
-def _result(run: Stepwise, warmup_s: float) -> Result:
-    order = np.array(run.came, np.int64)
-    whole = result_of(run.workload, run.state, warmup_s)
+def _lists(workload: Workload, replicas: int) -> np.ndarray:
+    loop = np.zeros(turns.LISTS + 2 * replicas, np.int64)
+    loop[turns.N_DUE] = np.count_nonzero(workload.follows < 0)
+    loop[[turns.LAST, turns.HELD]] = st.NONE
+    loop[turns.LISTS :: 2] = st.NONE
+    return loop
+
+
+def _result(workload: Workload, state: Any, warmup_s: float) -> Result:
+    order = np.argsort(state.req[:, st.ARRIVAL], kind="stable")
+    whole = result_of(workload, state, warmup_s)
     columns = {name: values[order] for name, values in whole.columns.items()}
-    waited = run.workload.follows[order] >= 0
-    columns["arrival_s"][waited] = run.state.req[order[waited], st.ARRIVAL] / _PS_PER_S
+    waited = workload.follows[order] >= 0
+    columns["arrival_s"][waited] = state.req[order[waited], st.ARRIVAL] / _PS_PER_S
     log = whole.log and {name: values[order] for name, values in whole.log.items()}
     return replace(whole, columns=columns, log=log)
 

@@ -194,13 +194,12 @@ def simulate(
         "record": record,
         "most_load": most_load,
     }
-    if isinstance(workload, Workload) and workload.is_closed:
+    policy, state, views = begun(workload, cluster, router, router_params, **options)
+    if workload.is_closed:
         from fastsim.cluster.closed_loop import serve_sessions  # made of what this module holds
-        from fastsim.cluster.stepwise import Stepwise
 
-        result = serve_sessions(Stepwise(workload, cluster, router, router_params, **options), warmup_s)
+        result = serve_sessions(workload, policy, state, views, warmup_s)
     else:
-        policy, state, views = begun(workload, cluster, router, router_params, **options)
         result = result_of(workload, _served(state, views, policy), warmup_s)
     from fastsim.cluster.capacity import capacity  # as above
 
