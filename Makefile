@@ -33,7 +33,9 @@ bench: $(STAMP)  ## benchmarks, printed as ratios where there is something to co
 
 study: $(STAMP)  ## statistical studies that take long: coverage, error rates of the overload test, closed forms
 	$(BIN)/python -m tests.study.coverage
-	$(BIN)/python -m tests.study.stability
+	$(BIN)/python -m tests.study.stability load
+	$(BIN)/python -m tests.study.stability queues
+	$(BIN)/python -m tests.study.stability drift
 	$(BIN)/python -m tests.study.queueing
 	$(BIN)/python -m tests.study.flips
 

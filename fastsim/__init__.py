@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastsim import workloads as workloads
+    from fastsim.cluster.capacity import capacity as capacity
     from fastsim.cluster.config import Cluster as Cluster
     from fastsim.cluster.routers.registry import router as router
     from fastsim.cluster.routers.registry import routers as routers
     from fastsim.cluster.simulate import simulate as simulate
 
-__all__ = ["Cluster", "router", "routers", "simulate", "workloads"]
+__all__ = ["Cluster", "capacity", "router", "routers", "simulate", "workloads"]
 
 # name -> (module, attribute or None for the module itself), imported on first access only:
 # `import fastsim` and `fastsim --help` must not pay for numba and polars.
 _LAZY: dict[str, tuple[str, str | None]] = {
     "simulate": ("fastsim.cluster.simulate", "simulate"),
     "Cluster": ("fastsim.cluster.config", "Cluster"),
+    "capacity": ("fastsim.cluster.capacity", "capacity"),
     "workloads": ("fastsim.workloads", None),
     "router": ("fastsim.cluster.routers.registry", "router"),
     "routers": ("fastsim.cluster.routers.registry", "routers"),

@@ -38,9 +38,12 @@ def _question(result: QueueResult) -> str:
     spec = result.spec
     choices = f" (d = {spec.d})" if "d" in spec.dispatcher.takes else ""
     update = spec.update if spec.update in ("live", "own") else f"{spec.update} update, T = {spec.period:g}"
+    same = abs(result.offered_load - spec.utilisation) <= 1e-9 * spec.utilisation
+    load = "" if same else f" (offered load over what the dispatcher can use {result.offered_load:.4g})"
     return (
         f"{spec.servers:,} {spec.discipline.upper()} servers, {spec.dispatcher.name}{choices}, "
-        f"utilisation {spec.utilisation:.4g}, {spec.size.name} sizes, {spec.arrivals.name} arrivals, {update}"
+        f"utilisation {spec.utilisation:.4g}{load}, {spec.size.name} sizes, {spec.arrivals.name} arrivals, "
+        f"{update}"
     )
 
 

@@ -1,11 +1,11 @@
 """How often the verdict on overload is right, by loads and by the drift of the backlog.
 
 `by_load` tries `stable` on settings whose capacity is known: by formula, or from long open runs of ever
-closer rates, of which the backlog grows in some and not in others. `by_drift` makes the table in the
-docstring of fastsim.stats.stability.is_stable.
+closer rates, of which the backlog grows in some and not in others. `of_queues` does so for servers behind a
+dispatcher. `by_drift` makes the table in the docstring of fastsim.stats.stability.is_stable.
 
-Run as ``python -m tests.study.stability [load|drift] [runs]``; the first takes two minutes, the second ten
-with 4,000 runs a cell.
+Run as ``python -m tests.study.stability [load|queues|drift] [runs]``; the first two take a few minutes each,
+the last ten with 4,000 runs a cell.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ import numpy as np
 
 from fastsim import Cluster, simulate
 from fastsim.cluster.step_time import StepTime
+from fastsim.queueing import make_spec
+from fastsim.queueing.capacity import offered_load
+from fastsim.queueing.run import Run
+from fastsim.queueing.spec import QueueSpec
+from fastsim.queueing.warmup import keeps_up
 from fastsim.stats.stability import backlog_score, point_is_stable
 from fastsim.workloads import make
 from tests.study.queues import run
@@ -153,6 +158,62 @@ def by_load() -> None:
     print(f"{right} of {right + wrong} verdicts are right ({right / (right + wrong):.1%})")
 
 
+# --- queues -------------------------------------------------------------------------------------------------
+
+LEFT_BEHIND = 0.01  # of a server's time, by which its backlog grows
+
+
+def queue_growth(spec: QueueSpec) -> float:
+    """Time of work by which the backlog of some server grows, over the time in which it does (FCFS)."""
+    # Servers that nobody spares each have a backlog of their own, which takes longer to tell from chance.
+    requests = 400_000 if spec.dispatcher.score is not None else 6_000_000
+    served, seen = Run(spec, 1, 0), []
+    for _ in range(2):
+        for _ in served.stretches(requests // 2):
+            pass
+        seen.append((served.clock, np.maximum(served._free - served.clock, 0.0)))
+    (middle, before), (end, after) = seen
+    return float((after - before).max() / (end - middle))
+
+
+def queues() -> Iterator[tuple[str, Callable[[float], QueueSpec]]]:
+    """Dispatchers on servers of unequal speeds, and questions at a rate."""
+    cases: list[tuple[str, dict[str, Any]]] = [
+        *[(name, {}) for name in ("random", "weighted_random", "round_robin", "sita", "jsq", "jsq_d", "lwl")],
+        *[(name, {}) for name in ("lwl_d", "sed", "sed_d", "jiq")],
+        *[("jsq_d", {"d": 3, "replacement": False}), ("jsq_d", {"d": 1, "memory": True})],
+        *[("jsq", {"update": "periodic", "period": 2.0}), ("jsq_d", {"update": "own", "dispatchers": 3})],
+    ]
+    for dispatcher, more in cases:
+        for speeds in ([4.0, 1.0, 1.0, 1.0], [5.0, 5.0, *[1.0] * 6]):
+            for size in ("exponential", "lognormal(cv=2)"):
+
+                def question(rate: float, given: Any = (dispatcher, speeds, size, more)) -> QueueSpec:
+                    name, speeds, size, more = given
+                    some = {"speeds": speeds, "size": size, "allow_unstable": True, **more}
+                    return make_spec(len(speeds), name, rate=rate, **some)
+
+                yield f"{dispatcher} {more or ''} {len(speeds)} servers, {size}", question
+
+
+def of_queues() -> None:
+    """Print each question's capacity over ours, and count the verdicts that are right."""
+    right = wrong = 0
+    for name, question in queues():
+        low, high = 0.5, 1.0
+        while queue_growth(question(high)) <= LEFT_BEHIND:
+            low, high = high, 2.0 * high
+        while high > 1.005 * low:
+            middle = (low * high) ** 0.5
+            low, high = (low, middle) if queue_growth(question(middle)) > LEFT_BEHIND else (middle, high)
+        rate = (low * high) ** 0.5
+        mistakes = [load for load in LOADS if keeps_up(question(load * rate), 0) != (load < 1.0)]
+        right, wrong = right + len(LOADS) - len(mistakes), wrong + len(mistakes)
+        said = f"   wrong at {mistakes}" if mistakes else ""
+        print(f"{name:64}{offered_load(question(rate)):7.3f} of the load by open runs{said}", flush=True)
+    print(f"{right} of {right + wrong} verdicts are right ({right / (right + wrong):.1%})")
+
+
 # --- by the drift of the backlog ----------------------------------------------------------------------------
 
 LENGTHS = (300, 600, 2_000, 10_000, 50_000)
@@ -195,7 +256,7 @@ def by_drift(runs: int = 4_000) -> None:
             print(f"{n:8d}" + "".join(cells), flush=True)
 
 
-STUDIES: dict[str, Callable[..., None]] = {"load": by_load, "drift": by_drift}
+STUDIES: dict[str, Callable[..., None]] = {"load": by_load, "queues": of_queues, "drift": by_drift}
 
 if __name__ == "__main__":
     chosen, *given = sys.argv[1:] or ["load"]
