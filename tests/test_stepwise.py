@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -49,18 +48,25 @@ def told_one_by_one(workload, cluster, router, params=None, seed=0, **options):
     rng = random.Random(seed)
     run = Stepwise(workload, cluster, router, params, **{**OPTIONS, **options})
     over: list[int] = []
+    said_ps: dict[int, int] = {}
     now = 0
+
+    def hear(finished: list[int], refused: list[int]) -> None:
+        said_ps.update((request, run.done_ps(request)) for request in finished)
+        over.extend([*finished, *refused])
+
     for request, arrival in enumerate(np.rint(workload.arrival_s * 1e12).astype(int).tolist()):
         if rng.random() < 0.3:
             now = rng.randint(now, arrival)
-            over.extend(chain(*run.run_until(now)))
+            hear(*run.run_until(now))
         while rng.random() < 0.7 and run.next_ps() <= arrival:
-            over.extend(chain(*run.run_to_finish(arrival)))
-        over.extend(chain(*run.arrive(request, arrival)))
+            hear(*run.run_to_finish(arrival))
+        hear(*run.arrive(request, arrival))
         now = arrival
     while run.next_ps() < FAR_PS:
-        over.extend(chain(*run.run_to_finish(FAR_PS)))
+        hear(*run.run_to_finish(FAR_PS))
     assert sorted(over) == list(range(len(workload)))
+    assert said_ps == {request: run.done_ps(request) for request in said_ps}  # when it was said, it was so
     return run.result()
 
 
@@ -94,6 +100,23 @@ def test_the_same_as_a_run_that_knows_all(router, options, cluster):
         np.testing.assert_array_equal(told.replicas[name], column, err_msg=name)
     np.testing.assert_allclose(told.columns["arrival_s"], known.columns["arrival_s"], rtol=0, atol=1e-12)
     assert told.copies == known.copies
+
+
+def test_a_request_admitted_as_its_blocks_arrive_has_not_ended():
+    workload = make(
+        "long_documents",
+        requests=100,
+        rate_rps=20.0,
+        documents=3,
+        document_tok=600.0,
+        document_min_tok=300,
+        question_tok=40.0,
+    )
+    sends = {"balancing_threshold": 1.1, "ttft_slo_s": 0.0, "tbt_slo_s": 0.0}
+    told = told_one_by_one(workload, PLAIN, "mooncake", sends)
+    np.testing.assert_array_equal(
+        told.columns["done_s"], simulate(workload, PLAIN, "mooncake", sends, seed=3).columns["done_s"]
+    )
 
 
 def test_those_that_did_not_come_are_in_no_result():
