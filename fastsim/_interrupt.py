@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from queue import Empty, SimpleQueue
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -42,6 +43,16 @@ def interruptible(work: Callable[[], R]) -> R:
     return in_threads(lambda _: work(), (None,), 1)[0]
 
 
+def hears_interrupts(work: Callable[P, R]) -> Callable[P, R]:
+    """Make every call of a function `interruptible`."""
+
+    @wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return interruptible(lambda: work(*args, **kwargs))
+
+    return call
+
+
 def in_threads(work: Callable[[T], R], items: Iterable[T], workers: int) -> list[R]:
     """Do some work for each item, `workers` at a time; the results are in the order of the items.
 
@@ -52,29 +63,25 @@ def in_threads(work: Callable[[T], R], items: Iterable[T], workers: int) -> list
     KeyboardInterrupt
         At once, while the threads end at their next `checkpoint`.
     """
-    todo: SimpleQueue[tuple[int, T]] = SimpleQueue()
-    given = list(items)
-    for numbered in enumerate(given):
-        todo.put(numbered)
+    todo, taking = enumerate(items), threading.Lock()
     outer, stop, done = _stop.get(), threading.Event(), threading.Semaphore(0)
     found: dict[int, R] = {}
     failed: dict[int, BaseException] = {}
 
     def serve() -> None:
         _stop.set(stop)
-        try:
-            while not stop.is_set() and not failed:
-                place, item = todo.get_nowait()
-                try:
-                    found[place] = work(item)
-                except BaseException as error:
-                    failed[place] = error
-        except Empty:
-            pass
-        finally:
-            done.release()
+        while not stop.is_set() and not failed:
+            with taking:
+                place, item = next(todo, (-1, None))
+            if place < 0:
+                break
+            try:
+                found[place] = work(item)  # pyright: ignore[reportArgumentType]
+            except BaseException as error:
+                failed[place] = error
+        done.release()
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(workers, len(given)))]
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(workers)]
     for thread in threads:
         thread.start()
     try:
@@ -87,7 +94,7 @@ def in_threads(work: Callable[[T], R], items: Iterable[T], workers: int) -> list
         raise
     if failed:
         raise failed[min(failed)]
-    return [found[place] for place in range(len(given))]
+    return [found[place] for place in sorted(found)]
 
 
 _LOOK_EVERY_S = 0.2  # whether an outer caller was interrupted; one's own interrupt is heard at once

@@ -141,7 +141,7 @@ def balls(
     choices: Whole = 2,
     without_replacement: bool = False,
     beta: float = 1.0,
-    rule: str = "random",
+    rule: Literal["random", "left"] = "random",
     weights: str | None = None,
     trials: Whole | None = None,
     seed: Whole = 0,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import Any
+
+_FEW = 12  # names that may all be listed
 
 
 class InputError(ValueError):
@@ -26,10 +30,36 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     Returns
     -------
     str
-        ``did you mean 'x'?`` where a similar name exists, else ``choose one of: a, b, c``.
+        ``did you mean 'x'?`` where a similar name exists, else ``choose one of: a, b, c``; of many names the
+        three nearest.
     """
-    known = list(choices)
+    known = list(dict.fromkeys(choices))
     by_lower = {choice.lower(): choice for choice in known}
     for close in difflib.get_close_matches(str(name).lower(), by_lower, n=1):
         return f"did you mean {by_lower[close]!r}?"
-    return "choose one of: " + ", ".join(known) if known else "there are none to choose from"
+    if not known:
+        return "there are none to choose from"
+    if len(known) <= _FEW:
+        return "choose one of: " + ", ".join(known)
+    close = difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.0)
+    return "the nearest are " + ", ".join(by_lower[each] for each in close)
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: one line of at most 80 letters, whatever the value is."""
+    try:
+        text = " ".join(_BRIEF.repr(value).split())
+    except Exception:  # a repr of somebody else's, or a whole number too long to be written
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
+
+
+def _brief() -> reprlib.Repr:
+    brief = reprlib.Repr()
+    brief.maxstring = brief.maxlong = brief.maxother = _MOST_LETTERS
+    brief.maxdict = brief.maxlist = brief.maxtuple = 10
+    return brief
+
+
+_MOST_LETTERS = 80
+_BRIEF = _brief()

@@ -19,8 +19,10 @@ FLOORS = [
     {
         "errors",
         "_interrupt",
+        "_memory",
         "_paths",
         "_sources",
+        "typed",
         "_kernel_cache",
         "_dispatch",
         "_struct",

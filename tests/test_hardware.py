@@ -104,8 +104,14 @@ def test_engine_limits_are_those_of_vllm(name: str, limits: tuple[int, int]) -> 
         (lambda: model("llama-3.1-8"), r"unknown model 'llama-3.1-8'; did you mean 'llama-3.1-8b'\?"),
         (lambda: gpu(3), "gpu must be a name or a Gpu, not 3"),  # pyright: ignore[reportArgumentType]
         (lambda: gpu("absent.toml:x"), "cannot read absent.toml"),
-        (lambda: kv_capacity_tok("a6000", "mistral-7b", 0), "tp is 0; it must be an integer of at least 1"),
-        (lambda: kv_capacity_tok("a6000", "mistral-7b", True), "tp is True"),
+        (
+            lambda: kv_capacity_tok("a6000", "mistral-7b", 0),
+            "tp = 0 is not allowed; it must be a whole number from 1 to 1,024",
+        ),
+        (
+            lambda: kv_capacity_tok("a6000", "mistral-7b", True),
+            "tp = True is not allowed; it must be a whole number from 1 to 1,024",
+        ),
         (lambda: kv_capacity_tok("a6000", "mistral-7b", 1, 1.5), r"memory_fraction is 1\.5; .*\(0, 1\]"),
         (lambda: kv_capacity_tok("a6000", "llama-3.1-70b"), "weights take 141.1 of 43.2 GB"),
     ],

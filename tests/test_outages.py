@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fastsim import Cluster, simulate
-from fastsim.cluster.outages import outage_rows, restarts_of
+from fastsim.cluster.outages import Restart, outage_rows, restarts_of
 from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from fastsim.workloads import make
@@ -227,7 +227,7 @@ def test_outages_are_in_the_order_of_time_then_joins_restarts_and_news():
         {"replica": 0, "at_s": 3.0},
         {"replica": 0, "at_s": 1.0},
     ]
-    rows = outage_rows(restarts_of(restarts, 3), [3.0], 3).tolist()
+    rows = outage_rows(restarts_of([Restart(**each) for each in restarts], 3), [3.0], 3).tolist()
     s = 10**12
     assert rows == [[s, 1, 0, 0], [2 * s, 2, 1, 3 * s], [3 * s, 0, 2, 0], [3 * s, 1, 0, 0], [3 * s, 3, 1, 0]]
 

@@ -124,29 +124,32 @@ def test_defaults_and_numbers() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"bins": 0}, "bins is 0"),
-    ({"bins": 10, "balls": 0}, "balls is 0"),
-    ({"bins": 10, "balls": 2**31}, "balls is 2147483648"),
-    ({"bins": 10, "choices": 0}, "choices is 0"),
+    ({"bins": 0}, "bins = 0 is not allowed; it must be a whole number from 1 to 2,147,483,647"),
+    ({"bins": 10, "balls": 0}, "balls = 0 is not allowed; it must be a whole number from 1 to 2,147,483,647"),
+    ({"bins": 10, "balls": 2**31}, "balls = 2147483648 is not allowed; it must be a whole number from 1 to"),
+    ({"bins": 10, "choices": 0}, "choices = 0 is not allowed; it must be a whole number from 1 to 10,000"),
     ({"bins": 3, "choices": 4, "replacement": False}, "choices is 4; 3 bins"),
     ({"bins": 3, "choices": 4, "rule": "left"}, "choices is 4; 3 bins"),
     ({"bins": 3, "rule": "lefty"}, "did you mean 'left'"),
-    ({"bins": 3, "beta": 1.5}, "beta is 1.5"),
+    ({"bins": 3, "beta": 1.5}, r"beta = 1\.5 is not allowed; it must be a number from 0 to 1"),
     ({"bins": 3, "beta": 0.5, "rule": "left"}, "leave it at 1"),
-    ({"bins": 3, "trials": 0}, "trials is 0"),
-    ({"bins": 3, "workers": 0}, "workers is 0"),
+    ({"bins": 3, "trials": 0}, "trials = 0 is not allowed; it must be a whole number from 1 to"),
+    ({"bins": 3, "workers": 0}, "workers = 0 is not allowed; it must be a whole number from 1 to 1,024"),
     ({"bins": 3, "weights": "exponentia"}, "did you mean 'exponential'"),
-    ({"bins": 3, "seed": -1}, "seed is -1"),
-    ({"bins": 3, "level": 0.0}, "level is 0"),
-    ({"bins": 3, "level": "a"}, "level is 'a'; it must be a number"),
-    ({"bins": 3, "beta": "x"}, "beta is 'x'; it must be a number"),
-    ({"bins": 3, "beta": math.nan}, "beta is nan"),
+    ({"bins": 3, "seed": -1}, "seed = -1 is not allowed; it must be a whole number, at least 0"),
+    ({"bins": 3, "level": 0.0}, r"level = 0\.0 is not allowed; it must be a number, above 0 and below 1"),
+    ({"bins": 3, "level": "a"}, "level = 'a' is not allowed; it must be a number, above 0 and below 1"),
+    ({"bins": 3, "beta": "x"}, "beta = 'x' is not allowed; it must be a number from 0 to 1"),
+    ({"bins": 3, "beta": math.nan}, "beta = nan is not allowed; it must be a finite number"),
     ({"bins": 3, "weights": 3}, "3 is not a law"),
     ({"bins": 3, "weights": [1.0]}, "is not a law"),
-    ({"bins": 3, "replacement": None}, "replacement is None; it must be true or false"),
-    ({"bins": 3, "choices": 10**9}, "choices is 1000000000; it must be at most"),
+    ({"bins": 3, "replacement": None}, "replacement = None is not allowed; it must be true or false"),
+    (
+        {"bins": 3, "choices": 10**9},
+        "choices = 1000000000 is not allowed; it must be a whole number from 1 to",
+    ),
     *(
-        ({"bins": 3, name: value}, f"{name} is .*; it must be a whole number")
+        ({"bins": 3, name: value}, f"{name} = .* is not allowed; it must be a whole number")
         for name in ("bins", "balls", "choices", "trials", "seed", "workers")
         for value in (1.5, "2", True)
     ),

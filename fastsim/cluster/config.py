@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import numpy as np
+from msgspec import Meta
 
 from fastsim.cluster.orders import get
-from fastsim.cluster.outages import Restart, joins_of, restarts_of, speeds_of
+from fastsim.cluster.outages import Instant, Restart, Speed, joins_of, restarts_of, speeds_of
 from fastsim.cluster.step_time import StepTime
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError
 from fastsim.hardware import engine_limits, kv_capacity_tok
+from fastsim.hardware.capacity import Tp
+from fastsim.typed import checked
 
-ENGINES = ("vllm", "lecture")
-PREEMPT_TIES = ("running_list", "file")
+Replicas = Annotated[int, Meta(ge=1, le=100_000)]
+BlockTok = Annotated[int, Meta(ge=1, le=2**16)]
+KvTok = Annotated[int, Meta(ge=1, le=10**12)]
+BatchTok = Annotated[int, Meta(ge=1, le=10**9)]
+Watermark = Annotated[float, Meta(ge=0.0, lt=1.0)]
 LECTURE_BATCH_TOK, LECTURE_SEQS = 2048, 256  # lecture/parameters: chunk budget and requests running
 
 
+@checked
 @dataclass(frozen=True)
 class Cluster:
     """A cluster of equal replicas.
@@ -68,30 +74,26 @@ class Cluster:
         If a name is unknown or a value out of range.
     """
 
-    replicas: int = 4
+    replicas: Replicas = 4
     model: str = "mistral-7b"
     gpu: str = "a6000"
-    tp: int = 1
-    engine: str = "vllm"
+    tp: Tp = 1
+    engine: Literal["vllm", "lecture"] = "vllm"
     step_time: StepTime | Mapping[str, Any] | str | None = None
-    block_tok: int | None = None
-    kv_tok: int | None = None
-    max_batch_tok: int | None = None
-    max_seqs: int | None = None
-    watermark: float = 0.0
-    speeds: Sequence[float] | None = None
-    restarts: Sequence[Restart | Mapping[str, Any]] | None = None
-    joins_s: Sequence[float] | None = None
+    block_tok: BlockTok | None = None
+    kv_tok: KvTok | None = None
+    max_batch_tok: BatchTok | None = None
+    max_seqs: BatchTok | None = None
+    watermark: Watermark = 0.0
+    speeds: Sequence[Speed] | None = None
+    restarts: Sequence[Restart] | None = None
+    joins_s: Sequence[Instant] | None = None
     order: str = "fcfs"
-    order_params: Mapping[str, int] | None = field(default=None, hash=False)
-    preempt_ties: str = "running_list"
+    order_params: Mapping[str, Any] | None = field(default=None, hash=False)
+    preempt_ties: Literal["running_list", "file"] = "running_list"
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise InputError(
-                f"cluster: engine = {self.engine!r} is not known; {nearest(self.engine, ENGINES)}"
-            )
         lecture = self.engine == "lecture"
         limits = (LECTURE_BATCH_TOK, LECTURE_SEQS) if lecture else engine_limits(self.gpu)
         self._default("step_time", lambda: StepTime.roofline(self.gpu, self.model, self.tp))
@@ -100,8 +102,6 @@ class Cluster:
         self._default("kv_tok", lambda: kv_capacity_tok(self.gpu, self.model, self.tp))
         self._default("max_batch_tok", lambda: limits[0])
         self._default("max_seqs", lambda: min(limits[1], self.batch_tok))
-        for name in ("replicas", "block_tok", "kv_tok", "max_batch_tok", "max_seqs"):
-            self._require_count(name)
         if lecture and self.block_tok != 1:
             raise InputError(
                 f"cluster: block_tok = {self.block_tok} is not allowed; the lecture's engine has block size 1"
@@ -119,14 +119,7 @@ class Cluster:
         self._set("speeds", speeds_of(self.speeds, self.replicas))
         self._set("restarts", restarts_of(self.restarts, self.replicas))
         self._set("joins_s", joins_of(self.joins_s, self.replicas))
-        if not 0.0 <= self.watermark < 1.0:
-            raise InputError(f"cluster: watermark = {self.watermark} is not allowed; it must be in [0, 1)")
         get(self.order).values(self.order_params)
-        if self.preempt_ties not in PREEMPT_TIES:
-            raise InputError(
-                f"cluster: preempt_ties = {self.preempt_ties!r} is not known; "
-                f"{nearest(str(self.preempt_ties), PREEMPT_TIES)}"
-            )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -134,14 +127,6 @@ class Cluster:
     def _default(self, name: str, make: Any) -> None:
         if getattr(self, name) is None:
             self._set(name, make())
-
-    def _require_count(self, name: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(
-                f"cluster: {name} = {value!r} is not allowed; it must be a whole number, at least 1"
-            )
-        self._set(name, int(value))
 
     @property
     def steps(self) -> StepTime:

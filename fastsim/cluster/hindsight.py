@@ -16,11 +16,13 @@ from fastsim.cluster.prefix import Prompts
 from fastsim.cluster.routers import get
 from fastsim.cluster.simulate import compiled
 from fastsim.errors import InputError
+from fastsim.typed import checked
 from fastsim.workloads import Workload
 
 Floats = npt.NDArray[np.float64]
 
 
+@checked
 def hindsight(
     workload: Workload, cluster: Cluster, replica: npt.ArrayLike, requests: Sequence[int]
 ) -> Floats:

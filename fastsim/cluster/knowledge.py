@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from fastsim.cluster import _state as st
 from fastsim.cluster.prefix import parts_of_runs, tree_prompts, truncated
 from fastsim.cluster.routers import tree as tr
 from fastsim.cluster.routers.registry import Size, Tree
 from fastsim.cluster.routers.view import FIELDS, N_PROMPT, N_ROUTERS, ROUTER, View
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 from fastsim.rng import generator, stream
+from fastsim.typed import checked
 
 if TYPE_CHECKING:
     from fastsim.cluster.config import Cluster
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 VIEWS = ("native", "live", "own", "periodic(T)", "delayed(d)")
 CACHES = ("native", "events", "approximate")
 COUNTED = ("sent", "first_token")
-MOST_ROUTERS = 64
+Routers = Annotated[int, Meta(ge=1, le=64)]
 _TIMED = re.compile(r"(periodic|delayed)\((.*)\)")
 _LONGEST_S = 1e6  # no arrival is later
 _KINDS = {"live": st.LIVE, "own": st.OWN, "periodic": st.PERIODIC, "delayed": st.DELAYED}
@@ -106,13 +108,16 @@ def parse_view(view: str) -> tuple[str, int]:
         seconds = 0.0
     if found is None or not 1e-12 <= seconds <= _LONGEST_S:
         raise InputError(
-            f"view = {view!r} is not known; it must be one of {', '.join(VIEWS)}, "
+            f"view = {shown(view)} is not known; it must be one of {', '.join(VIEWS)}, "
             f"with T and d from 1e-12 to {_LONGEST_S:g} seconds"
         )
     return found[1], round(seconds * 1e12)
 
 
-def settle(policy: Router, params: Any, view: str, routers: int, caches: str, counted_from: str) -> Knowledge:
+@checked
+def settle(
+    policy: Any, params: Any, view: str, routers: Routers, caches: str, counted_from: str
+) -> Knowledge:
     """Settle what routers of a policy know.
 
     Parameters
@@ -133,13 +138,7 @@ def settle(policy: Router, params: Any, view: str, routers: int, caches: str, co
     """
     for name, value, known in (("caches", caches, CACHES), ("counted_from", counted_from, COUNTED)):
         if value not in known:
-            raise InputError(f"{name} = {value!r} is not known; {nearest(str(value), known)}")
-    if (
-        isinstance(routers, bool)
-        or not isinstance(routers, int | np.integer)
-        or not 1 <= routers <= MOST_ROUTERS
-    ):
-        raise InputError(f"routers = {routers!r} is not allowed; it must be from 1 to {MOST_ROUTERS}")
+            raise InputError(f"{name} = {shown(value)} is not known; {nearest(str(value), known)}")
     if policy.tree is not None and caches != "native":
         raise InputError(
             f"caches = {caches!r} is not allowed with router {policy.name!r}; it keeps a tree of its own"

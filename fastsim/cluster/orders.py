@@ -22,13 +22,12 @@ from fastsim.cluster._state import (
     LONGEST_PREFIX,
     PRIORITY_GROUPS,
 )
-from fastsim.errors import InputError, nearest
+from fastsim.typed import check, named
 from fastsim.workloads import Workload
-from fastsim.workloads.params import check
 
 MOST_GROUPS = 60  # a mask of groups fits an integer
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Groups = Annotated[int, msgspec.Meta(ge=1, le=MOST_GROUPS)]
 
 
@@ -40,7 +39,9 @@ class LongestPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of `longest_prefix`; the defaults are SGLang's."""
 
     most_waiting: Count = 128  # above so many waiting requests it is fcfs
-    check_tok: Annotated[int, msgspec.Meta(ge=-1)] = 32  # up to such a match, look for others with its prefix
+    check_tok: Annotated[int, msgspec.Meta(ge=-1, le=10**9)] = (
+        32  # up to such a match, look for others with its prefix
+    )
     share_tok: Count = 32  # a waiting request before it that shares so much makes it wait
 
 
@@ -95,7 +96,9 @@ class Order:
         InputError
             For an unknown name, a wrong type or a value out of range.
         """
-        return list(msgspec.structs.astuple(check(self.params, dict(given or {}), f"order {self.name}")))
+        return list(
+            msgspec.structs.astuple(check(self.params, {} if given is None else given, f"order {self.name}"))
+        )
 
 
 ORDERS: dict[str, Order] = {
@@ -160,9 +163,7 @@ def get(name: str) -> Order:
     InputError
         If there is none; the message names the nearest.
     """
-    if name not in ORDERS:
-        raise InputError(f"cluster: order = {name!r} is not known; {nearest(str(name), list(ORDERS))}")
-    return ORDERS[name]
+    return named("cluster: order =", name, ORDERS)
 
 
 def quotas(take: int, groups: int) -> list[int]:

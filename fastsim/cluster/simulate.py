@@ -15,12 +15,20 @@ from fastsim.cluster import _state as st
 from fastsim.cluster._loop import route_blindly, run, run_apart
 from fastsim.cluster._workspace import grown, new_state, sizes
 from fastsim.cluster.config import Cluster
-from fastsim.cluster.knowledge import new_views, owners, settle, views_with_joined, views_with_larger_trees
+from fastsim.cluster.knowledge import (
+    Routers,
+    new_views,
+    owners,
+    settle,
+    views_with_joined,
+    views_with_larger_trees,
+)
 from fastsim.cluster.prefix import Prompts, compile_prompts
 from fastsim.cluster.routers import Router, get
 from fastsim.cluster.routers.view import deaf, pack_views
 from fastsim.cluster.summary import cached_copies, figures, summarise
-from fastsim.errors import InputError
+from fastsim.errors import InputError, shown
+from fastsim.typed import Seconds, Seed, checked, reals
 from fastsim.workloads import Workload
 
 if TYPE_CHECKING:
@@ -122,6 +130,7 @@ class Result:
         return summarise(self)
 
 
+@checked
 def simulate(
     workload: Workload,
     cluster: Cluster,
@@ -129,12 +138,12 @@ def simulate(
     router_params: Mapping[str, Any] | None = None,
     *,
     view: str = "native",
-    routers: int = 1,
+    routers: Routers = 1,
     caches: str = "native",
     counted_from: str = "sent",
-    seed: int = 0,
-    replicate: int = 0,
-    warmup_s: float = 0.0,
+    seed: Seed = 0,
+    replicate: Seed = 0,
+    warmup_s: Seconds = 0.0,
     record: bool = False,
     most_load: ArrayLike | None = None,
 ) -> Result:
@@ -182,8 +191,6 @@ def simulate(
     InputError
         Before anything runs, if a name is unknown, a value out of range or a request can never fit.
     """
-    if not 0.0 <= warmup_s < np.inf:
-        raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
     options: dict[str, Any] = {
         "view": view,
         "routers": routers,
@@ -208,6 +215,7 @@ def simulate(
     return replace(result, offered_rps=workload.offered_rps, measure=measure)
 
 
+@checked
 def begun(
     workload: Workload,
     cluster: Cluster,
@@ -215,23 +223,15 @@ def begun(
     router_params: Mapping[str, Any] | None,
     *,
     view: str,
-    routers: int,
+    routers: Routers,
     caches: str,
     counted_from: str,
-    seed: int,
-    replicate: int,
+    seed: Seed,
+    replicate: Seed,
     record: bool = False,
     most_load: ArrayLike | None = None,
 ) -> tuple[Router, Any, list[Any]]:
     """Check what `simulate` is asked, and make the state and the views at time 0."""
-    for value, kind, made in (
-        (workload, Workload, "workloads.load or make"),
-        (cluster, Cluster, "Cluster(...)"),
-    ):
-        if not isinstance(value, kind):
-            raise InputError(
-                f"{kind.__name__.lower()} = {value!r} is not allowed; make one by fastsim.{made}"
-            )
     policy = get(router)
     if record:  # what nobody asked for is to be seen all the same
         policy = replace(policy, needs=policy.needs | {"matches"}, blind=False)
@@ -322,10 +322,11 @@ def _limits(most_load: ArrayLike | None, requests: int) -> np.ndarray | None:
     """The limit of each request, if there is any."""
     if most_load is None:
         return None
-    limits = np.asarray(most_load, dtype=np.float64)
+    limits = reals("most_load", most_load, finite=False)
     if limits.shape not in ((), (requests,)) or not (limits >= 0.0).all():
         raise InputError(
-            f"most_load = {most_load!r} is not allowed; it must be 0 or more, one number or one a request"
+            f"most_load = {shown(most_load)} is not allowed; "
+            "it must be 0 or more, one number or one a request"
         )
     return np.array(np.broadcast_to(limits, requests))
 

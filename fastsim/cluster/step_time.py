@@ -19,25 +19,28 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 from fastsim.hardware import Gpu, Model, catalogue
-from fastsim.hardware.capacity import kv_copies, require_tp
+from fastsim.hardware.capacity import Tp, kv_copies, require_tp
 from fastsim.hardware.step_tables import step_tables
+from fastsim.typed import checked, named
 
 FS_PER_S = 10**15
 MAX_STEP_FS = 2**62
+MAX_STEP_S = 1e6  # of one coefficient
 _COEFFICIENTS = (
     "base_s", "prefill_s", "decode_s", "per_prefill_token_s", "per_prefill_token2_s",
     "per_pair_s", "per_decode_request_s", "per_context_token_s",
 )  # fmt: skip
 _COLUMNS = len(_COEFFICIENTS) + 1  # one spare
 _COVERAGE_KNOTS = 24
+Knot = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -142,11 +145,12 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if isinstance(spec, str):
             return cls.calibrated(spec)
         if not isinstance(spec, Mapping):
-            raise InputError(f"step_time must be a StepTime, a name or a table with a kind, not {spec!r}")
+            raise InputError(
+                f"step_time must be a StepTime, a name or a table with a kind, not {shown(spec)}"
+            )
         parameters = dict(spec)
         kind = parameters.pop("kind", None)
-        if kind not in _KINDS:
-            raise InputError(f"unknown kind of step_time {kind!r}; {nearest(str(kind), _KINDS)}")
+        named("kind of step_time", kind, dict.fromkeys(_KINDS))
         make = getattr(cls, kind)
         known = inspect.signature(make).parameters
         for name in parameters:
@@ -158,11 +162,12 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return make(**parameters)
 
     @classmethod
+    @checked
     def roofline(
         cls,
         gpu: str | Gpu,
         model: str | Model,
-        tp: int = 1,
+        tp: Tp = 1,
         *,
         compute_efficiency: float | None = None,
         bandwidth_efficiency: float | None = None,
@@ -225,6 +230,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls((arithmetic, traffic))
 
     @classmethod
+    @checked
     def linear(
         cls, base_s: float, per_prefill_token_s: float = 0.0, per_decode_request_s: float = 0.0
     ) -> StepTime:
@@ -234,6 +240,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     @classmethod
+    @checked
     def polynomial(
         cls,
         prefill_s: float = 0.0,
@@ -266,14 +273,16 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     @classmethod
+    @checked
     def fixed(cls, prefill_s: float, decode_s: float) -> StepTime:
         """`prefill_s` if any request prefills, plus `decode_s` if any decodes, whatever their number."""
         return cls((Piece(prefill_s=prefill_s, decode_s=decode_s),))
 
     @classmethod
+    @checked
     def table(
         cls,
-        tokens: Sequence[int],
+        tokens: Sequence[Knot],
         seconds: Sequence[float],
         *,
         per_pair_s: float = 0.0,
@@ -309,6 +318,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     @classmethod
+    @checked
     def calibrated(cls, name: str, *, host_overhead_s: float = 0.0) -> StepTime:
         """Table of one (model, GPU, engine), fitted to measured kernels, by its name in `step_times.toml`.
 
@@ -326,9 +336,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             servers less the table).
         """
         tables = step_tables()
-        if name not in tables:
-            raise InputError(f"unknown calibrated step time {name!r}; {nearest(name, tables)}")
-        source = tables[name]
+        source = named("calibrated step time", name, tables)
         return cls.table(
             source.tokens,
             [ms / 1e3 for ms in source.ms],
@@ -412,15 +420,17 @@ _KINDS = ("roofline", "linear", "polynomial", "fixed", "table", "calibrated")
 
 
 def _require_seconds(field: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError(f"{field} of a step time is {value!r}; it must be a finite number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_STEP_S:
+        raise InputError(
+            f"{field} of a step time is {shown(value)}; it must be a number from 0 to {MAX_STEP_S:g}"
+        )
 
 
 def _efficiency(field: str, value: float | None, default: float) -> float:
     if value is None:
         return default
-    if not isinstance(value, int | float) or not 0 < value <= 1:
-        raise InputError(f"{field} is {value!r}; it must be in (0, 1]")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise InputError(f"{field} is {shown(value)}; it must be in (0, 1]")
     return value
 
 

@@ -18,6 +18,7 @@ from fastsim.selection.costs import Costs
 from fastsim.selection.routed import NO_CALL, Routed, evaluate
 from fastsim.selection.tables import Floats, Ints, Outcomes
 from fastsim.selection.worlds import Allocation, World
+from fastsim.typed import checked
 
 __all__ = ["Plan", "of_calls", "of_cascade", "of_system"]
 
@@ -135,6 +136,7 @@ class Plan:
         return replace(self, **{name: getattr(self, name)[index] for name in (*names, "margin")})
 
 
+@checked
 def of_calls(
     table: Outcomes, calls: Routed | Ints, *, after_s: ArrayLike = 0.0, context_tok: int = 0
 ) -> Plan:
@@ -179,6 +181,7 @@ def of_calls(
     )
 
 
+@checked
 def of_cascade(
     table: Outcomes, cascade: Cascade, trust: Floats, *, scorer_s: float = 0.0, context_tok: int = 0
 ) -> Plan:
@@ -194,6 +197,7 @@ def of_cascade(
     return replace(plan, margin=np.column_stack([np.zeros(table.size), below]))
 
 
+@checked
 def of_system(
     world: World,
     allocation: Allocation,

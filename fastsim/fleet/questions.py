@@ -21,6 +21,7 @@ from msgspec import Meta
 from fastsim.errors import InputError
 from fastsim.rng import generator
 from fastsim.selection.tables import Floats, Outcomes
+from fastsim.typed import Seed, checked
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[float, Meta(ge=1, le=1e6)]
@@ -70,7 +71,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     context_tok: Annotated[int, Meta(ge=0, le=10_000_000)] = 1500
 
 
-def make_table(models: Sequence[str], made: Made, *, seed: int = 0, replicate: int = 0) -> Outcomes:
+@checked
+def make_table(models: Sequence[str], made: Made, *, seed: Seed = 0, replicate: Seed = 0) -> Outcomes:
     """Make a table of outcomes.
 
     Parameters

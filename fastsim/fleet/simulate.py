@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike
 
 from fastsim.cluster.config import Cluster
+from fastsim.cluster.knowledge import Routers
 from fastsim.cluster.simulate import Result as ClusterResult
 from fastsim.cluster.simulate import simulate as serve_cluster
 from fastsim.cluster.stepwise import Stepwise
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 from fastsim.fleet.capacity import Demand, demands
 from fastsim.fleet.plan import Plan
 from fastsim.fleet.play import play
 from fastsim.fleet.summary import figures, summarise
 from fastsim.fleet.trace import Trace
 from fastsim.selection.tables import Floats, Ints
+from fastsim.typed import NotNegative, Seconds, Seed, checked, reals
 from fastsim.workloads import Workload
 
 if TYPE_CHECKING:
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "Served", "seed_of", "simulate"]
 
+Limit = Annotated[float, Meta(ge=0.0, extra={"infinite": True})]
 
+
+@checked
 @dataclass(frozen=True)
 class Served:
     """What a model is served on: its cluster, the router inside, and what may be refused in front of it.
@@ -52,20 +58,12 @@ class Served:
     router: str = "round_robin"
     router_params: Mapping[str, Any] | None = field(default=None, hash=False)
     view: str = "native"
-    routers: int = 1
+    routers: Routers = 1
     caches: str = "native"
     counted_from: str = "sent"
-    gpu_hour: float = 0.0
-    most_load: float = np.inf
-    per_load: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.cluster, Cluster):
-            raise InputError(f"cluster = {self.cluster!r} is not allowed; make one by fastsim.Cluster(...)")
-        for name in ("gpu_hour", "most_load", "per_load"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0.0:
-                raise InputError(f"served: {name} = {value!r} is not allowed; it must be 0 or more")
+    gpu_hour: NotNegative = 0.0
+    most_load: Limit = np.inf
+    per_load: NotNegative = 0.0
 
     @property
     def reacts(self) -> bool:
@@ -183,14 +181,15 @@ def seed_of(seed: int, model: int) -> int:
     return seed + (model << 40)
 
 
+@checked
 def simulate(
     plan: Plan,
     arrival_s: ArrayLike,
-    served: Mapping[str, Served | Cluster],
+    served: Mapping[str, Any],
     *,
-    seed: int = 0,
-    replicate: int = 0,
-    warmup_s: float = 0.0,
+    seed: Seed = 0,
+    replicate: Seed = 0,
+    warmup_s: Seconds = 0.0,
 ) -> Result:
     """Serve a stream of questions by a fleet of clusters, one a model.
 
@@ -224,9 +223,6 @@ def simulate(
     """
     arrival = _arrivals(arrival_s, plan)
     fleet = _fleet(plan, served)
-    if not 0.0 <= warmup_s < np.inf:
-        raise InputError(f"warmup_s = {warmup_s!r} is not allowed; it must be 0 or more")
-
     trace, results = play(plan, arrival, _Clusters(plan, fleet, seed, replicate))
     clusters = {plan.models[model]: results[model] for model in sorted(results)}
     measure = partial(demands, plan, fleet, seed=seed, replicate=replicate)
@@ -266,18 +262,22 @@ class _Clusters:
 
 
 def _arrivals(arrival_s: ArrayLike, plan: Plan) -> Floats:
-    arrival = np.asarray(arrival_s, dtype=np.float64)
+    arrival = reals("arrival_s", arrival_s)
     if arrival.shape != (plan.size,):
         raise InputError(f"arrival_s has the shape {arrival.shape}; the plan has {plan.size} questions")
-    if not (np.isfinite(arrival).all() and arrival[0] >= 0.0 and (np.diff(arrival) >= 0.0).all()):
+    if not (arrival[0] >= 0.0 and (np.diff(arrival) >= 0.0).all()):
         raise InputError("arrival_s must be finite and ascending, from 0 on")
     return arrival
 
 
 def _fleet(plan: Plan, served: Mapping[str, Served | Cluster]) -> dict[str, Served]:
+    if not isinstance(served, Mapping):
+        raise InputError(
+            f"served = {shown(served)} is not allowed; it must be a mapping of models to clusters"
+        )
     for name in served:
         if name not in plan.models:
-            raise InputError(f"served: there is no model {name!r}; {nearest(name, plan.models)}")
+            raise InputError(f"served: there is no model {shown(name)}; {nearest(str(name), plan.models)}")
     fleet: dict[str, Served] = {}
     for model, load in zip(plan.models, plan.loads, strict=True):
         if model not in served:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from fastsim.errors import InputError
 from fastsim.hardware.catalogue import Gpu, Model, gpu, model
+from fastsim.typed import checked
 
 _GIB = 2**30
+Tp = Annotated[int, Meta(ge=1, le=1024)]
 
 
 class EngineLimits(NamedTuple):
@@ -80,7 +84,6 @@ def kv_copies(net: Model, tp: int) -> float:
     return max(1.0, tp / net.kv_heads)
 
 
-def require_tp(tp: int) -> None:
-    """Refuse a tensor-parallel degree that is not a positive integer."""
-    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise InputError(f"tp is {tp!r}; it must be an integer of at least 1")
+@checked
+def require_tp(tp: Tp) -> None:
+    """Refuse a tensor-parallel degree that is no whole number in range."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -41,13 +41,13 @@ def find(name: str | Record, kind: type[Record], builtin: Mapping[str, Record]) 
     if isinstance(name, kind):
         return name
     if not isinstance(name, str):
-        raise InputError(f"{kind.__name__.lower()} must be a name or a {kind.__name__}, not {name!r}")
+        raise InputError(f"{kind.__name__.lower()} must be a name or a {kind.__name__}, not {shown(name)}")
     records, key = builtin, name
     file, colon, rest = name.rpartition(":")
     if colon and file.endswith(".toml"):
         records, key = read_tables(file, kind), rest
     if key not in records:
-        raise InputError(f"unknown {kind.__name__.lower()} {name!r}; {nearest(key, records)}")
+        raise InputError(f"unknown {kind.__name__.lower()} {shown(name)}; {nearest(key, records)}")
     return records[key]
 
 

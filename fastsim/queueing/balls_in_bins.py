@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from fastsim.errors import InputError, nearest
+from fastsim._interrupt import checkpoint, hears_interrupts, in_threads
+from fastsim._memory import require_memory
+from fastsim.errors import InputError
 from fastsim.queueing import fluid, throws
 from fastsim.queueing.balls_theory import MaxLaw, asymptotic_max, from_tails, one_choice_max
-from fastsim.queueing.checks import number, whole
 from fastsim.queueing.laws import Law, law
 from fastsim.rng import stream
 from fastsim.stats import Interval, mean_interval, quantile
-from fastsim.stats.intervals import check_level
+from fastsim.typed import Seed, Share, Threads, checked
 
 __all__ = ["BallsResult", "BallsTheory", "balls"]
 
-_CHOICES_MAX = 10_000
-_BALLS_MAX = 2**31 - 1  # bins are counted in int32
+Balls = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # bins are counted in int32
+Choices = Annotated[int, Meta(ge=1, le=10_000)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Trials = Annotated[int, Meta(ge=1, le=10**12)]
 _BALLS_A_BLOCK = 1 << 20  # of trials that share a random stream; fixed, so that workers do not matter
+_BALLS_A_BIN_MAX = 1_000_000  # that theory is asked for
 _BALLS_BY_DEFAULT = 100_000_000
-_RULES = ("random", "left")
 
 
 @dataclass(frozen=True)
@@ -96,19 +99,21 @@ class BallsResult:
         return row
 
 
+@hears_interrupts
+@checked
 def balls(
-    bins: int,
-    balls: int | None = None,
-    choices: int = 2,
+    bins: Balls,
+    balls: Balls | None = None,
+    choices: Choices = 2,
     *,
     replacement: bool = True,
-    beta: float = 1.0,
-    rule: str = "random",
+    beta: Probability = 1.0,
+    rule: Literal["random", "left"] = "random",
     weights: str | Law | None = None,
-    trials: int | None = None,
-    seed: int = 0,
-    level: float = 0.95,
-    workers: int = 1,
+    trials: Trials | None = None,
+    seed: Seed = 0,
+    level: Share = 0.95,
+    workers: Threads = 1,
 ) -> BallsResult:
     """Throw balls into bins, one after the other, and look at the fullest bin.
 
@@ -149,11 +154,12 @@ def balls(
     """
     n = bins if balls is None else balls
     _check(bins, n, choices, replacement, beta, rule)
-    check_level(number("level", level))
     rounds = min(10_000, max(30, _BALLS_BY_DEFAULT // n)) if trials is None else trials
-    for name, value, least in (("trials", rounds, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        whole(name, value, least)
     heavy = None if weights is None else law(weights)
+    a_bin = 4 if heavy is None else 8
+    decks = 0 if replacement or rule == "left" else 8
+    needed = float(bins) * (a_bin + decks) * min(workers, rounds) + 32.0 * rounds
+    require_memory(needed, f"{rounds:,} trials with {bins:,} bins, {min(workers, rounds)} at a time,")
     a_block = max(1, _BALLS_A_BLOCK // n)
     starts = range(0, rounds, a_block)
 
@@ -166,8 +172,7 @@ def balls(
             return _throw(state, bins, n, how, count)
         return _throw_weighted(state, stream(seed, start // a_block, "sizes"), heavy, bins, n, how, count)
 
-    with ThreadPoolExecutor(workers) as pool:
-        maxima = np.concatenate(list(pool.map(block, starts)))
+    maxima = np.concatenate(in_threads(block, starts, workers))
     theory = _theory(bins, n, choices, replacement, beta, rule) if heavy is None else None
     return BallsResult(bins, n, choices, rounds, mean_interval(maxima, level), maxima, theory)
 
@@ -198,6 +203,7 @@ def _throw_weighted(
     most = np.zeros(trials)
     weights = np.empty(min(n, _BALLS_A_BLOCK))
     for trial in range(trials):
+        checkpoint()
         loads = np.zeros(bins)
         for start in range(0, n, weights.size):
             part = weights[: n - start]
@@ -209,6 +215,8 @@ def _throw_weighted(
 def _theory(bins: int, n: int, d: int, replacement: bool, beta: float, rule: str) -> BallsTheory | None:
     blind = d == 1 or beta == 0.0
     asymptotic = asymptotic_max(bins, d) if n == bins >= 3 and beta in (0.0, 1.0) else None
+    if n > _BALLS_A_BIN_MAX * bins:  # the law of one bin alone would not fit
+        return None
     if blind and rule == "random":
         return BallsTheory("exact", one_choice_max(n, bins), asymptotic)
     if bins < 100 or n > 50 * bins:  # far from infinitely many bins, or slow to integrate
@@ -219,18 +227,8 @@ def _theory(bins: int, n: int, d: int, replacement: bool, beta: float, rule: str
 
 
 def _check(bins: int, n: int, choices: int, replacement: bool, beta: float, rule: str) -> None:
-    for name, value in (("bins", bins), ("balls", n)):
-        if not 1 <= whole(name, value) <= _BALLS_MAX:
-            raise InputError(f"{name} is {value}; it must lie between 1 and {_BALLS_MAX}")
-    whole("choices", choices, 1, _CHOICES_MAX)
-    if not isinstance(replacement, bool):
-        raise InputError(f"replacement is {replacement!r}; it must be true or false")
-    if rule not in _RULES:
-        raise InputError(f"there is no rule {rule!r}; {nearest(rule, _RULES)}")
     if choices > bins and (not replacement or rule == "left"):
         raise InputError(f"choices is {choices}; {bins} bins allow at most {bins} different ones")
-    if not 0.0 <= number("beta", beta) <= 1.0:
-        raise InputError(f"beta is {beta}; it must lie in [0, 1]")
     if rule == "left" and beta != 1.0:
         raise InputError(
             f"beta is {beta}; the rule 'left' gives every ball all its choices, so leave it at 1"

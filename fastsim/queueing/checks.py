@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsim.errors import InputError
+from fastsim.typed import reals
 
 
 def check_rate(name: str, value: float) -> None:
@@ -57,10 +58,7 @@ def whole(name: str, value: Any, low: int | None = None, high: int | None = None
 
 def numbers(name: str, values: Any) -> NDArray[np.float64]:
     """`values` as a flat float64 array; InputError unless they are numbers in one row."""
-    try:
-        found = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is not a row of numbers") from None
-    if isinstance(values, str | bytes) or found.ndim > 1 or (found.ndim == 1 and np.ndim(values) == 0):
+    found = reals(name, values, finite=False)
+    if found.ndim != 1:
         raise InputError(f"{name} is not a row of numbers")
-    return found
+    return np.ascontiguousarray(found)

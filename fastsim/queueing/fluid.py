@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastsim.errors import InputError
 from fastsim.queueing.checks import check_rate, check_stable
+from fastsim.typed import checked
 
 __all__ = ["PeriodicUpdate", "Supermarket", "balls_tails", "left_tails", "periodic_update"]
 
@@ -107,6 +108,7 @@ class PeriodicUpdate:
     board: Array
 
 
+@checked
 def periodic_update(
     arrival_rate: float, period: float, d: int | None = 2, service_rate: float = 1.0, tolerance: float = 1e-10
 ) -> PeriodicUpdate:
@@ -291,6 +293,7 @@ def _poisson_weights(mean: float) -> list[tuple[float, float]]:
     return list(zip(weights.tolist(), beyond.tolist(), strict=True))
 
 
+@checked
 def balls_tails(balls_per_bin: float, d: int, beta: float = 1.0) -> Array:
     """Fraction of bins with at least i balls after each ball went to the emptiest of d random bins.
 
@@ -323,6 +326,7 @@ def balls_tails(balls_per_bin: float, d: int, beta: float = 1.0) -> Array:
     return _trimmed(_integrate(rate, _empty_bins(balls_per_bin), balls_per_bin))
 
 
+@checked
 def left_tails(balls_per_bin: float, d: int) -> Array:
     """As `balls_tails` for always-go-left: one random bin in each of d groups, ties to the leftmost group.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim._interrupt import checkpoint
 from fastsim.queueing import blind, general, live, ties, views
 from fastsim.queueing import station as st
 from fastsim.queueing.boards import Board
@@ -76,6 +77,7 @@ class Run:
         Under processor sharing, waits mean nothing and departures are in `departed`.
         """
         for start in range(0, count, STRETCH):
+            checkpoint()
             n = min(STRETCH, count - start)
             now = self._requests if n == STRETCH else Requests(*(a[:n] for a in self._arrays))
             self.spec.arrivals.fill(self._streams["arrivals"], now.at, self._memory)

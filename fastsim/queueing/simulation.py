@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
+from msgspec import Meta
 from numpy.typing import ArrayLike
 
-from fastsim.errors import InputError
+from fastsim._interrupt import hears_interrupts, in_threads
+from fastsim._memory import require_memory
 from fastsim.queueing import views
 from fastsim.queueing.arrivals import Arrivals
 from fastsim.queueing.capacity import offered_load
-from fastsim.queueing.checks import number, numbers, whole
 from fastsim.queueing.expected import expected
 from fastsim.queueing.laws import Law
 from fastsim.queueing.result import QueueResult, label, per_replication, summarise_runs
 from fastsim.queueing.run import RunResult, run_once
-from fastsim.queueing.spec import QueueSpec, make_spec
+from fastsim.queueing.spec import Dispatchers, Period, Positive, QueueSpec, Servers, make_spec
 from fastsim.queueing.warmup import (
     Settled,
     default_requests,
@@ -27,41 +28,45 @@ from fastsim.queueing.warmup import (
     wanted_requests,
 )
 from fastsim.stats import StoppingRule
+from fastsim.typed import Seed, Share, Threads, checked
 
 __all__ = ["answer", "simulate"]
 
-REQUESTS_MAX = 10**12  # days of one core
+Requests = Annotated[int, Meta(ge=1, le=10**12)]  # days of one core
+Warmup = Annotated[int, Meta(ge=0, le=10**12)]
+Replications = Annotated[int, Meta(ge=1, le=10**6)]
 
 
+@checked
 def simulate(
-    servers: int = 1,
+    servers: Servers = 1,
     dispatcher: str = "random",
     *,
-    utilisation: float | None = None,
-    rate: float | None = None,
+    utilisation: Positive | None = None,
+    rate: Positive | None = None,
     size: str | Law | ArrayLike = "exponential",
     arrivals: str | Arrivals | ArrayLike = "poisson",
     discipline: str = "fcfs",
-    speeds: Sequence[float] | None = None,
-    d: int | None = None,
+    speeds: Sequence[Positive] | None = None,
+    d: Servers | None = None,
     replacement: bool = True,
     memory: bool = False,
     cutoffs: Sequence[float] | None = None,
     update: str = "live",
-    period: float = 0.0,
+    period: Period = 0.0,
     age: str = "constant",
-    dispatchers: int = 1,
+    dispatchers: Dispatchers = 1,
     add_own: bool = False,
     allow_unstable: bool = False,
-    requests: int | None = None,
-    replications: int = 10,
-    warmup: int | None = None,
-    rel_half_width: float | None = None,
-    max_replications: int = 1000,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int = 1,
+    requests: Requests | None = None,
+    replications: Replications = 10,
+    warmup: Warmup | None = None,
+    rel_half_width: Share | None = None,
+    max_replications: Replications = 1000,
+    quantiles: Sequence[Share] = (0.5, 0.9, 0.99),
+    level: Share = 0.95,
+    seed: Seed = 0,
+    workers: Threads = 1,
     keep_samples: bool = False,
     queue_lengths: bool = False,
 ) -> QueueResult:
@@ -183,25 +188,30 @@ def simulate(
     )
 
 
+@hears_interrupts
+@checked
 def answer(
     spec: QueueSpec,
     *,
-    requests: int | None = None,
-    replications: int = 10,
-    warmup: int | None = None,
-    rel_half_width: float | None = None,
-    max_replications: int = 1000,
-    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int = 1,
+    requests: Requests | None = None,
+    replications: Replications = 10,
+    warmup: Warmup | None = None,
+    rel_half_width: Share | None = None,
+    max_replications: Replications = 1000,
+    quantiles: Sequence[Share] = (0.5, 0.9, 0.99),
+    level: Share = 0.95,
+    seed: Seed = 0,
+    workers: Threads = 1,
     keep_samples: bool = False,
     queue_lengths: bool = False,
 ) -> QueueResult:
     """Simulate a checked question; see `simulate` for the parameters."""
-    ps = tuple(numbers("quantiles", quantiles).tolist())
-    rule = _check(ps, requests, replications, warmup, rel_half_width, max_replications, level, seed, workers)
+    ps = tuple(quantiles)
+    rule = _rule(rel_half_width, max_replications, level)
     planned = default_requests(spec, ps) if requests is None else requests
+    if keep_samples:
+        runs = replications if rel_half_width is None else max_replications
+        require_memory(16.0 * planned * runs, f"keep_samples: {planned:,} requests in each of {runs:,} runs")
     settled = Settled(0, True, keeps_up(spec, seed)) if warmup is not None else settle(spec, seed, planned)
     left_out = settled.warmup if warmup is None else warmup
     measured = fit_to_trace(spec, left_out, planned, insisted=requests is not None)
@@ -218,14 +228,13 @@ def answer(
             queue_lengths=queue_lengths,
         )
 
-    with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(replicate, range(rule.start if rel_half_width else replications)))
-        reached = None
-        while rel_half_width is not None:
-            reached, more = _decide(rule, results, ps)
-            if not more:
-                break
-            results += pool.map(replicate, range(len(results), len(results) + more))
+    results = in_threads(replicate, range(rule.start if rel_half_width else replications), workers)
+    reached = None
+    while rel_half_width is not None:
+        reached, more = _decide(rule, results, ps)
+        if not more:
+            break
+        results += in_threads(replicate, range(len(results), len(results) + more), workers)
     return summarise_runs(
         spec,
         results,
@@ -249,32 +258,7 @@ def _decide(rule: StoppingRule, results: Sequence[RunResult], ps: Sequence[float
     return all(d.reached for d in decisions), max(d.more for d in decisions)
 
 
-def _check(
-    ps: tuple[float, ...],
-    requests: int | None,
-    replications: int,
-    warmup: int | None,
-    rel_half_width: float | None,
-    max_replications: int,
-    level: float,
-    seed: int,
-    workers: int,
-) -> StoppingRule:
-    for p in ps:
-        if not 0.0 < p < 1.0:
-            raise InputError(f"quantiles holds {p}; each must lie in (0, 1)")
-    whole("requests", 1 if requests is None else requests, 1, REQUESTS_MAX)
-    whole("warmup", 0 if warmup is None else warmup, 0, REQUESTS_MAX)
-    for name, value in (
-        ("replications", replications),
-        ("workers", workers),
-        ("max_replications", max_replications),
-    ):
-        whole(name, value, 1)
-    whole("seed", seed, 0)
-    number("level", level)
-    if rel_half_width is not None:
-        number("rel_half_width", rel_half_width)
+def _rule(rel_half_width: float | None, max_replications: int, level: float) -> StoppingRule:
     width = 0.02 if rel_half_width is None else rel_half_width
     if rel_half_width is None:
         return StoppingRule(width, level)

@@ -6,25 +6,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError
 from fastsim.queueing.arrivals import Arrivals, Timestamps
 from fastsim.queueing.arrivals import arrivals as arrival_process
 from fastsim.queueing.capacity import known_capacity
-from fastsim.queueing.checks import number, numbers, whole
+from fastsim.queueing.checks import numbers
 from fastsim.queueing.dispatchers import AGES, DISCIPLINES, DISPATCHERS, UPDATES, Dispatcher
 from fastsim.queueing.laws import Empirical, Law, law
+from fastsim.typed import checked, named
 
 __all__ = ["QueueSpec", "make_spec"]
 
 Array = NDArray[np.float64]
-_T = TypeVar("_T")
 
 SERVERS_MAX = 1_000_000
+Servers = Annotated[int, Meta(ge=1, le=SERVERS_MAX)]
+Dispatchers = Annotated[int, Meta(ge=1, le=100_000_000)]
+Positive = Annotated[float, Meta(gt=0.0, le=1e300)]
+Period = Annotated[float, Meta(ge=0.0, le=1e300)]
 COUNTS_MAX = 100_000_000
 POSTS_MAX = 10_000
 AGE_MAX = 10_000_000
@@ -114,24 +119,25 @@ class QueueSpec:
         return self.utilisation < 1.0 and (self.capacity is None or self.arrivals.rate < self.capacity)
 
 
+@checked
 def make_spec(
-    servers: int = 1,
+    servers: Servers = 1,
     dispatcher: str = "random",
     *,
-    utilisation: float | None = None,
-    rate: float | None = None,
+    utilisation: Positive | None = None,
+    rate: Positive | None = None,
     size: str | Law | ArrayLike = "exponential",
     arrivals: str | Arrivals | ArrayLike = "poisson",
     discipline: str = "fcfs",
-    speeds: Sequence[float] | None = None,
-    d: int | None = None,
+    speeds: Sequence[Positive] | None = None,
+    d: Servers | None = None,
     replacement: bool = True,
     memory: bool = False,
     cutoffs: Sequence[float] | None = None,
     update: str = "live",
-    period: float = 0.0,
+    period: Period = 0.0,
     age: str = "constant",
-    dispatchers: int = 1,
+    dispatchers: Dispatchers = 1,
     add_own: bool = False,
     allow_unstable: bool = False,
 ) -> QueueSpec:
@@ -143,15 +149,10 @@ def make_spec(
         For an unknown name, a number out of its range, parameters that do not fit one another, or a load at
         or above capacity without consent.
     """
-    servers = whole("servers", servers, 1, SERVERS_MAX)
-    dispatchers = whole("dispatchers", dispatchers, 1)
-    for field, value in (("replacement", replacement), ("memory", memory), ("add_own", add_own)):
-        if not isinstance(value, bool | np.bool_):
-            raise InputError(f"{field} is {value!r}; it must be true or false")
-    chosen = _named("dispatcher", dispatcher, DISPATCHERS)
-    _named("discipline", discipline, {name: name for name in DISCIPLINES})
-    _named("update", update, UPDATES)
-    _named("age", age, AGES)
+    chosen = named("dispatcher", dispatcher, DISPATCHERS)
+    named("discipline", discipline, {name: name for name in DISCIPLINES})
+    named("update", update, UPDATES)
+    named("age", age, AGES)
     fast = np.ones(servers) if speeds is None else numbers("speeds", speeds)
     if fast.shape != (servers,) or not (np.isfinite(fast).all() and fast.min() > 0.0):
         raise InputError(f"speeds must hold one finite number above 0 for each of the {servers} servers")
@@ -228,22 +229,11 @@ def _refuse(spec: QueueSpec) -> None:
     )
 
 
-def _named(field: str, name: str, known: dict[str, _T]) -> _T:
-    if not isinstance(name, str):
-        raise InputError(f"{field} is {name!r}; it must be a name: {', '.join(known)}")
-    if name not in known:
-        raise InputError(f"there is no {field} {name!r}; {nearest(name, known)}")
-    return known[name]
-
-
 def _at_rate(
     process: Arrivals, utilisation: float | None, rate: float | None, time_of_one: float
 ) -> Arrivals:
     if utilisation is not None and rate is not None:
         raise InputError("both utilisation and rate are given; one says all")
-    for name, value in (("utilisation", utilisation), ("rate", rate)):
-        if value is not None and not (math.isfinite(number(name, value)) and value > 0.0):
-            raise InputError(f"{name} is {value}; it must be a finite number above 0")
     if utilisation is not None:
         return process.at_rate(utilisation / time_of_one)
     if rate is not None:
@@ -258,7 +248,7 @@ def _choices(chosen: Dispatcher, d: int | None, servers: int) -> int:
         if d is not None:
             raise InputError(f"dispatcher {chosen.name} takes no d; {chosen.name}_d may be meant")
         return 1
-    wanted = min(2, servers) if d is None else whole("d", d)
+    wanted = min(2, servers) if d is None else d
     if not 1 <= wanted <= servers:
         raise InputError(f"d is {wanted}; {servers} servers allow 1 to {servers}")
     return wanted
@@ -271,8 +261,6 @@ def _taken(chosen: Dispatcher, name: str, value: bool, default: bool) -> bool:
 
 
 def _period(update: str, period: float) -> float:
-    if not (math.isfinite(number("period", period)) and period >= 0.0):
-        raise InputError(f"period is {period}; it must be finite and at least 0")
     if update in ("live", "own") and period > 0.0:
         raise InputError(f"period is {period} but update is {update}, which is never old")
     return period

@@ -8,9 +8,11 @@ from fastsim.selection.cascades import frontier
 from fastsim.selection.compare_routers import POINTS, Curve
 from fastsim.selection.scorers import scorer_of_auc
 from fastsim.selection.tables import Split
+from fastsim.typed import Count, Seed, checked
 
 
-def cascade_curve(parts: Split, auc: float, *, stages: int = 3, seed: int = 0) -> Curve:
+@checked
+def cascade_curve(parts: Split, auc: float, *, stages: Count = 3, seed: Seed = 0) -> Curve:
     """Cascades whose scorer tells right answers from wrong ones with this AUC, one setting a budget.
 
     Parameters

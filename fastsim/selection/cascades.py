@@ -16,6 +16,7 @@ import numpy as np
 from fastsim.errors import InputError, nearest
 from fastsim.selection.routed import NO_CALL, Routed, evaluate
 from fastsim.selection.tables import Floats, Ints, Outcomes
+from fastsim.typed import Count, checked
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,12 @@ class Found:
     quality: float
 
 
+@checked
 def frontier(
     table: Outcomes,
     trust: Floats,
     *,
-    stages: int = 3,
+    stages: Count = 3,
     grid: int = 40,
     min_improvement: float = 0.01,
     pool: int = 12,

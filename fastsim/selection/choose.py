@@ -16,6 +16,7 @@ from fastsim.selection.systems import System
 from fastsim.selection.tables import Outcomes, split
 from fastsim.selection.worlds import Allocation, World
 from fastsim.stats import Interval, mean_interval, paired_difference
+from fastsim.typed import NotNegative, Seed, Share, checked
 
 __all__ = ["Choice", "Judged", "choose"]
 
@@ -118,6 +119,7 @@ class Choice:
         return plain
 
 
+@checked
 def choose(
     system: System,
     table: Outcomes,
@@ -125,12 +127,12 @@ def choose(
     searcher: str = "llmselector",
     params: Mapping[str, Any] | None = None,
     budget: float | None = None,
-    penalty: float = 0.0,
+    penalty: NotNegative = 0.0,
     spend: float | None = None,
     loss: float | None = None,
     right_from: float | None = None,
-    test_share: float = 0.5,
-    seed: int = 0,
+    test_share: Share = 0.5,
+    seed: Seed = 0,
 ) -> Choice:
     """Choose a model for every module of a system.
 

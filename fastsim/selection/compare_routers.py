@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from fastsim.selection import route_metrics as measure
 from fastsim.selection.model_routers import MODEL_ROUTERS, choose, fit, get, weights
@@ -14,7 +15,9 @@ from fastsim.selection.resample import Draws, draw_questions, interval, paired
 from fastsim.selection.tables import Floats, Outcomes, Split, split
 from fastsim.stats import Interval, PairedInterval
 from fastsim.stats.intervals import check_level
+from fastsim.typed import Seed, Share, checked
 
+DrawCount = Annotated[int, Meta(ge=1, le=1_000_000)]
 POINTS = 60  # settings of a dial
 REFERENCE = "random"
 ALWAYS = ("oracle", REFERENCE, "best_single")  # what measures refer to
@@ -114,17 +117,18 @@ class Curve:
     has_dial: bool = True
 
 
+@checked
 def compare(
     table: Outcomes,
     routers: Sequence[str] = (),
     *,
     params: Mapping[str, Mapping[str, Any]] | None = None,
     extra: Callable[[Split], Sequence[Curve]] | None = None,
-    test_share: float = 0.5,
+    test_share: Share = 0.5,
     by: str | None = None,
-    draws: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    draws: DrawCount = 1000,
+    level: Share = 0.95,
+    seed: Seed = 0,
 ) -> Comparison:
     """Let routers learn on one part of a table and measure them on the other.
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsim._interrupt import checkpoint, hears_interrupts
+from fastsim._memory import require_memory
 from fastsim.errors import InputError
 from fastsim.selection import _bits
 from fastsim.selection.costs import Costs, Point, frontier, spread
@@ -51,6 +53,7 @@ class Survey:
     frontier: list[Point]
 
 
+@hears_interrupts
 def correct_counts(world: World) -> Counts:
     """How many questions every allocation gets right: int32[K, ..., K], an axis a slot.
 
@@ -71,6 +74,7 @@ def correct_counts(world: World) -> Counts:
     return table.reshape([len(world.models)] * world.slots)
 
 
+@hears_interrupts
 def survey(world: World, costs: Costs | None = None, top: int = 10) -> Survey:
     """Evaluate every allocation, and keep the most accurate and the Pareto frontier only.
 
@@ -139,7 +143,12 @@ class _Walk:
     def batches(self) -> Iterator[tuple[int, int]]:
         """Ranges of prefixes."""
         size = max(1, BATCH_BYTES // (_bits.LEAVES * self.words * 8))
+        require_memory(
+            min(size, self.prefixes) * self.suffixes * 4.0,
+            f"all allocations of {self.models} models in the last modules",
+        )
         for first in range(0, self.prefixes, size):
+            checkpoint()
             yield first, min(first + size, self.prefixes)
 
     def count(self, first: int, counts: Counts) -> None:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from fastsim.errors import InputError, nearest
 from fastsim.selection.tables import Floats
-from fastsim.workloads.params import check
+from fastsim.typed import check
 
 CHARS_PER_TOK = 4.0  # a rule of thumb for English; said in the assumptions wherever it is used
 Amount = Annotated[float, Meta(ge=0.0)]

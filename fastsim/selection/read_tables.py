@@ -21,11 +21,13 @@ from fastsim.selection.table_formats import (
     without_others,
 )
 from fastsim.selection.tables import Floats, Outcomes, same_questions
+from fastsim.typed import checked
 from fastsim.workloads.readers.columns import show
 
 SHARE = "strong calls"
 
 
+@checked
 def read(
     path: str | Path,
     *,

@@ -27,6 +27,7 @@ import msgspec
 
 from fastsim.errors import InputError, nearest
 from fastsim.selection import roles
+from fastsim.typed import named
 
 __all__ = ["SYSTEMS", "Module", "System", "add", "get", "parse", "read"]
 
@@ -192,11 +193,9 @@ def get(name: str) -> System:
     InputError
         If there is neither.
     """
-    if name in SYSTEMS:
-        return SYSTEMS[name]
-    if name.endswith(".toml"):
+    if isinstance(name, str) and name.endswith(".toml") and name not in SYSTEMS:
         return read(Path(name))
-    raise InputError(f"system {name!r} is not known; {nearest(name, SYSTEMS)}")
+    return named("system", name, SYSTEMS)
 
 
 def read(path: Path) -> System:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastsim.errors import InputError, nearest
 from fastsim.rng import generator
+from fastsim.typed import Seed, Share, checked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -183,7 +184,8 @@ class Split:
     notes: tuple[str, ...]
 
 
-def split(table: Outcomes, *, test_share: float = 0.5, by: str | None = None, seed: int = 0) -> Split:
+@checked
+def split(table: Outcomes, *, test_share: Share = 0.5, by: str | None = None, seed: Seed = 0) -> Split:
     """Divide a table so that no question is in both parts, however often it is repeated.
 
     Parameters

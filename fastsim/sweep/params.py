@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 
 Params = dict[str, Any]
 
@@ -140,6 +140,17 @@ def text(params: Mapping[str, Any]) -> str:
 def digest(value: Any) -> str:
     """Content hash of anything JSON can hold: 32 hexadecimal digits."""
     return hashlib.blake2b(canonical(value).encode(), digest_size=16).hexdigest()
+
+
+def digest_of(what: str, path: Any, hint: str = "") -> str:
+    """Content hash of a file that must exist."""
+    try:
+        there = Path(path).is_file()
+    except (OSError, TypeError, ValueError):  # a name that no file can have
+        there = False
+    if not there:
+        raise InputError(f"{what} {shown(path)} does not exist{hint}")
+    return file_digest(Path(path))
 
 
 def file_digest(path: Path) -> str:

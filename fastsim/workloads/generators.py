@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError
+from fastsim.typed import Seed, check, checked, named
 from fastsim.workloads.documents import (
     LongDocuments,
     ToolUse,
@@ -27,7 +28,6 @@ from fastsim.workloads.episodes import Agentic, EmbodiedAgent, agentic, embodied
 from fastsim.workloads.groups import GroupSampling, Programming, group_sampling, programming
 from fastsim.workloads.mixture import Mix, mix
 from fastsim.workloads.origin import Origin
-from fastsim.workloads.params import check
 from fastsim.workloads.presets import PRESETS
 from fastsim.workloads.summary import WorkloadSummary
 from fastsim.workloads.traffic import Cv, Sized, Stream, Tokens, arrivals, lengths
@@ -129,24 +129,20 @@ def specify(name: str, given: Mapping[str, Any]) -> tuple[Generator, Any]:
     InputError
         For an unknown name, preset or parameter, with the nearest good one, or a value out of range.
     """
-    if name not in GENERATORS:
-        raise InputError(f"workload: {name!r} is not known; {nearest(name, GENERATORS)}")
-    entry = GENERATORS[name]
+    entry = named("workload:", name, GENERATORS)
     own = dict(given)
     preset = own.pop("preset", None)
     if preset is None:
         return entry, check(entry.params, own, f"workload {name}")
-    if preset not in entry.presets:
-        hint = nearest(str(preset), entry.presets)
-        raise InputError(f"workload {name}: preset = {preset!r} is not known; {hint}")
-    behind = dict(entry.presets[preset])
+    behind = dict(named(f"workload {name}: preset =", preset, entry.presets))
     if "duration_s" in own or "requests" in own:  # the one given replaces whichever the preset has
         behind.pop("duration_s", None)
         behind.pop("requests", None)
     return entry, check(entry.params, {**behind, **own}, f"workload {name}")
 
 
-def make(name: str, *, seed: int = 0, replicate: int = 0, **params: Any) -> Workload:
+@checked
+def make(name: str, *, seed: Seed = 0, replicate: Seed = 0, **params: Any) -> Workload:
     """Make a synthetic workload.
 
     Parameters
@@ -164,9 +160,6 @@ def make(name: str, *, seed: int = 0, replicate: int = 0, **params: Any) -> Work
     InputError
         For an unknown name or parameter, with the nearest good one, or a value out of range.
     """
-    for key, value in (("seed", seed), ("replicate", replicate)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-            raise InputError(f"{key}: {value!r} is not allowed; it must be a whole number, 0 or more")
     _, spec = specify(name, params)
     made = build(name, spec, int(seed), int(replicate))
     notes = f"generated with seed {seed}, replicate {replicate}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, replace
 from os import PathLike, fspath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError
+from fastsim.typed import Seconds, Seed, checked
 from fastsim.workloads import cache as disk
 from fastsim.workloads import transforms
 from fastsim.workloads.readers.clock import WHOLE_MS
@@ -19,11 +20,12 @@ from fastsim.workloads.readers.read import name_of, read_trace
 from fastsim.workloads.readers.registry import choose_format
 from fastsim.workloads.readers.source import file_bytes, unpack
 from fastsim.workloads.summary import WorkloadSummary
-from fastsim.workloads.workload import Workload
+from fastsim.workloads.workload import BlockTok, Workload
 
 # Options that say how a file is to be read, apart from what is made of what was read.
 STATED = tuple(field.name for field in fields(ReadOptions) if field.name != "draws")
-_MODES = ("compress", "thin")
+Count = Annotated[int, Meta(ge=1, le=10**12)]
+RateScale = Annotated[float, Meta(gt=0.0, le=1e9)]
 _ARRAYS = (
     "arrival_s",
     "prompt_tok",
@@ -40,29 +42,30 @@ _ARRAYS = (
 )
 
 
+@checked
 def load(
     path: str | PathLike[str],
     format: str | None = None,
     *,
-    block_tok: int | None = None,
+    block_tok: BlockTok | None = None,
     time_unit: str | None = None,
     skip_bad: bool = False,
     zero_output: Literal["drop", "prefill", "refuse"] = "drop",
     output_tok: int | str | None = None,
     arrivals: str | None = None,
     turns: Literal["separate", "growing", "added"] = "separate",
-    think_s: float = 0.0,
+    think_s: Seconds = 0.0,
     chars_per_tok: float | None = None,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    rate_scale: float = 1.0,
+    start_s: Seconds | None = None,
+    end_s: Seconds | None = None,
+    rate_scale: RateScale = 1.0,
     rate_mode: Literal["compress", "thin"] = "compress",
-    repeat: int = 1,
-    seed: int = 0,
-    replicate: int = 0,
+    repeat: Count = 1,
+    seed: Seed = 0,
+    replicate: Seed = 0,
     shuffle_sessions: bool = False,
-    max_tok: int | None = None,
-    limit: int | None = None,
+    max_tok: Count | None = None,
+    limit: Count | None = None,
     cache: bool = True,
 ) -> Workload:
     """Load a request trace. With the defaults it is the trace as it stands in the file.
@@ -124,8 +127,6 @@ def load(
     InputError
         Naming file, line, column and value of what is wrong, or the parameter.
     """
-    _check_whole("seed", seed, 0)
-    _check_whole("replicate", replicate, 0)
     options = ReadOptions(
         format,
         block_tok,
@@ -141,9 +142,6 @@ def load(
     if options.needs_draws:  # else what is read is the same for all seeds, and kept once
         options = replace(options, draws=(int(seed), int(replicate)))
     _check_scale(rate_scale, rate_mode)
-    _check_whole("repeat", repeat, 1)
-    if limit is not None:
-        _check_whole("limit", limit, 1)
     workload = _parsed(fspath(path), options, cache)
     if max_tok is not None:
         workload = _short_enough(workload, max_tok)
@@ -175,7 +173,6 @@ def load_times(path: str | PathLike[str]) -> np.ndarray:
 
 
 def _short_enough(workload: Workload, max_tok: int) -> Workload:
-    _check_whole("max_tok", max_tok, 1)
     kept = workload.prompt_tok + workload.output_tok <= max_tok
     if not kept.any():
         raise InputError(
@@ -186,20 +183,10 @@ def _short_enough(workload: Workload, max_tok: int) -> Workload:
 
 
 def _check_scale(rate_scale: float, rate_mode: str) -> None:
-    number = isinstance(rate_scale, (int, float, np.number)) and not isinstance(rate_scale, bool)
-    if not number or not 0 < rate_scale < math.inf:
-        raise InputError(f"rate_scale: {rate_scale!r} is not allowed; it must be a number above 0")
-    if rate_mode not in _MODES:
-        raise InputError(f"rate_mode: {rate_mode!r} is not allowed; {nearest(str(rate_mode), _MODES)}")
     if rate_mode == "thin" and rate_scale > 1:
         raise InputError(
             f"rate_scale: {rate_scale:g} is not allowed with thinning, which only lowers the rate"
         )
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}: {value!r} is not allowed; it must be a whole number, {least} or more")
 
 
 def _stream(seed: int, replicate: int, name: str) -> np.random.Generator:

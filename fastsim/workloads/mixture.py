@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastsim.errors import InputError
+from fastsim.typed import checked
 from fastsim.workloads.csr import gather
 from fastsim.workloads.popularity import draw_by_weight
 from fastsim.workloads.summary import WorkloadSummary
@@ -47,6 +48,7 @@ def mix(spec: Mix, stream: Stream) -> dict[str, Any]:
     return _merged(made, np.argsort(np.argsort(which, kind="stable")), arrival_s)
 
 
+@checked
 def combine(workloads: Sequence[Workload], name: str = "combined") -> Workload:
     """Superpose workloads: all their requests, at their times; they share no tokens and no sessions.
 
@@ -69,6 +71,7 @@ def combine(workloads: Sequence[Workload], name: str = "combined") -> Workload:
     return Workload(name=name, summary=summary, **_merged(workloads, order, arrival_s[order]))
 
 
+@checked
 def at_times(workload: Workload, arrival_s: npt.ArrayLike) -> Workload:
     """Put a workload's requests, in their order, at other times, such as those of a trace.
 

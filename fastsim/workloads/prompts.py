@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastsim.errors import InputError
+from fastsim.errors import InputError, shown
+from fastsim.typed import checked, reals, wholes
 from fastsim.workloads.summary import WorkloadSummary
-from fastsim.workloads.workload import Workload
+from fastsim.workloads.workload import MAX_TOK, BlockTok, Workload
 
 Ints = NDArray[np.int64]
 
@@ -22,12 +22,13 @@ _MOST_TOKEN = 2**32 - 1
 TEXT, TOKENS, HASH_IDS, SEGMENTS = "a string", "token ids", "hash ids", "(segment, tokens) pairs"
 
 
+@checked
 def from_prompts(
     prompts: Sequence[Any],
     arrival_s: ArrayLike,
     output_tok: ArrayLike | None = None,
     *,
-    hash_block_tok: int | None = None,
+    hash_block_tok: BlockTok | None = None,
     prompt_tok: ArrayLike | None = None,
     answers: Sequence[Any] | None = None,
     shared_segments: ArrayLike | None = None,
@@ -84,14 +85,17 @@ def from_prompts(
     >>> from_prompts([question, thanks], [0, 60], [90, 12], answers=[("answer", 90), None])
     <Workload prompts: 2 requests at 0.01667/s>
     """
+    _require_sequence("prompts", prompts)
     n = len(prompts)
     if n == 0:
         raise InputError("prompts is empty; it must hold at least one prompt")
-    _require_length("arrival_s", arrival_s, n)
+    times_s = reals("arrival_s", arrival_s)
+    _require_length("arrival_s", times_s, n)
     form = _form_of_all(prompts, hash_block_tok)
     _require_fitting_options(form, hash_block_tok, answers, shared_segments)
     if answers is None:
         answers = [None] * n
+    _require_sequence("answers", answers)
     _require_length("answers", answers, n)
     optional = {"output_tok": output_tok, "prompt_tok": prompt_tok, "session": session}
     given = {key: _whole(key, values, n) for key, values in optional.items() if values is not None}
@@ -109,7 +113,7 @@ def from_prompts(
         fields["shared_symbols"] = _whole("shared_segments", shared_segments, n)
     return Workload(
         name=name,
-        arrival_s=np.asarray(arrival_s, np.float64),
+        arrival_s=times_s,
         output_tok=_output_tok(given.get("output_tok"), answer, symbol_tok),
         symbol_ptr=ptr,
         symbols=symbols,
@@ -124,8 +128,6 @@ def from_prompts(
 
 
 def _form_of_all(prompts: Sequence[Any], hash_block_tok: int | None) -> str:
-    if isinstance(prompts, str):
-        raise InputError("prompts is a single string; it must be a sequence of prompts")
     forms = [_form(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
     for i, form in enumerate(forms):
         if form != forms[0]:
@@ -142,17 +144,10 @@ def _form(prompt: Any, where: str) -> str:
     elif isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
         form = SEGMENTS if len(prompt) and _is_pair(prompt[0]) else TOKENS
     else:
-        raise InputError(
-            f"{where} is {_shown(prompt)}; it must be {TEXT}, {TOKENS}, {HASH_IDS} or {SEGMENTS}"
-        )
+        raise InputError(f"{where} is {shown(prompt)}; it must be {TEXT}, {TOKENS}, {HASH_IDS} or {SEGMENTS}")
     if len(prompt) == 0:
         raise InputError(f"{where} is empty; it must hold at least one token")
     return form
-
-
-def _shown(value: Any) -> str:
-    """A value of any size in a few words."""
-    return " ".join(reprlib.repr(value).split())
 
 
 def _is_pair(entry: Any) -> bool:
@@ -163,10 +158,6 @@ def _require_fitting_options(form: str, hash_block_tok: Any, answers: Any, share
     if hash_block_tok is not None:
         if form != HASH_IDS:
             raise InputError(f"hash_block_tok is for prompts of {HASH_IDS}; each of these is {form}")
-        if isinstance(hash_block_tok, bool) or not isinstance(hash_block_tok, int) or hash_block_tok < 1:
-            raise InputError(
-                f"hash_block_tok = {hash_block_tok!r} is not allowed; it must be a whole number, 1 or more"
-            )
         if answers is not None:
             raise InputError(f"answers cannot be given with {HASH_IDS}; only whole blocks have one")
     if shared_segments is not None and form != SEGMENTS:
@@ -176,6 +167,13 @@ def _require_fitting_options(form: str, hash_block_tok: Any, answers: Any, share
 # --- numbers ------------------------------------------------------------------------------------------------
 
 
+def _require_sequence(name: str, values: Any) -> None:
+    if isinstance(values, str):
+        raise InputError(f"{name} is a single string; it must be a sequence of prompts")
+    if not isinstance(values, Sequence | np.ndarray) or (isinstance(values, np.ndarray) and not values.ndim):
+        raise InputError(f"{name} = {shown(values)} is not allowed; it must be a sequence")
+
+
 def _require_length(name: str, values: Any, n: int) -> None:
     if len(values) != n:
         raise InputError(f"{name} has {len(values)} entries for {n} prompts")
@@ -183,15 +181,10 @@ def _require_length(name: str, values: Any, n: int) -> None:
 
 def _whole(name: str, values: ArrayLike, n: int | None = None) -> Ints:
     """Whole numbers as int64, n of them."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # rows of different lengths
-        array = np.empty(0, object)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"{name} must be a sequence of whole numbers, not {_shown(values)}")
+    array = wholes(name, values)
     if n is not None:
         _require_length(name, array, n)
-    return array.astype(np.int64)
+    return array
 
 
 def _output_tok(given: Ints | None, answer: Ints, symbol_tok: Ints) -> Ints:
@@ -220,15 +213,17 @@ class _Symbols:
 
     def of(self, pair: Any, where: str) -> int:
         if not _is_pair(pair):
-            raise InputError(f"{where} is {_shown(pair)}; it must be a pair (segment, tokens)")
+            raise InputError(f"{where} is {shown(pair)}; it must be a pair (segment, tokens)")
         segment, tokens = pair
-        if isinstance(tokens, bool) or not isinstance(tokens, int | np.integer) or tokens < 1:
-            raise InputError(f"{where} is {_shown(pair)}; its tokens must be a whole number, 1 or more")
+        if isinstance(tokens, bool) or not isinstance(tokens, int | np.integer) or not 1 <= tokens <= MAX_TOK:
+            raise InputError(
+                f"{where} is {shown(pair)}; its tokens must be a whole number from 1 to {MAX_TOK:,}"
+            )
         try:
             return self.number.setdefault((segment, int(tokens)), len(self.number))
         except TypeError:
             raise InputError(
-                f"{where} is {_shown(pair)}; its segment must be hashable, such as a name or a number"
+                f"{where} is {shown(pair)}; its segment must be hashable, such as a name or a number"
             ) from None
 
 
@@ -288,7 +283,7 @@ def _from_units(prompts: Sequence[Any], answers: Sequence[Any], form: str) -> tu
 def _spell(prompt: Any, form: str, where: str) -> bytes:
     """A prompt or an answer as bytes that compare as its units do."""
     if _form(prompt, where) != form:
-        raise InputError(f"{where} is {_shown(prompt)}; as the prompts, it must be {form}")
+        raise InputError(f"{where} is {shown(prompt)}; as the prompts, it must be {form}")
     if form == TEXT:
         return prompt.encode("utf-32-be", "surrogatepass")
     tokens = _whole(where, prompt)

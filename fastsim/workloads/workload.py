@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from fastsim.errors import InputError
+from fastsim.errors import InputError, shown
+from fastsim.typed import MOST, reals
 from fastsim.workloads.csr import gather
 from fastsim.workloads.origin import Origin
 from fastsim.workloads.summary import Finding, WorkloadSummary
+
+MAX_TOK = 10**9  # tokens of one prompt or answer: more is a slip, and sums of fewer stay within int64
+MAX_SPAN_S = 1e9  # of arrivals: some 30 years
+BlockTok = Annotated[int, Meta(ge=1, le=2**20)]  # that a hash id stands for
 
 # Stands for "the usual value" in the columns that most workloads leave to it.
 _USUAL = np.empty(0, dtype=np.int64)
@@ -97,7 +104,11 @@ class Workload:
     origin: Origin | None = None
 
     def __post_init__(self) -> None:
-        self._set("arrival_s", np.ascontiguousarray(self.arrival_s, dtype=np.float64))
+        self._set("arrival_s", np.ascontiguousarray(reals("arrival_s", self.arrival_s, finite=False)))
+        if self.arrival_s.ndim != 1:
+            raise InputError(f"workload: arrival_s has {self.arrival_s.ndim} dimensions; it must have 1")
+        if not isinstance(self.summary, WorkloadSummary):
+            raise InputError(f"workload: summary = {shown(self.summary)} is not a WorkloadSummary")
         for name in _INT_FIELDS:
             if getattr(self, name) is not _USUAL:
                 self._set(name, _as_int64(name, getattr(self, name)))
@@ -242,11 +253,13 @@ _LOOP = ("follows", "think_s")
 
 
 def _as_int64(name: str, values: np.ndarray) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        whole = array.dtype.kind == "f" and bool(np.all(array == np.rint(array)))
-        if array.size and not whole:
-            raise InputError(f"workload: {name} must hold whole numbers, not {array.dtype}")
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):  # rows of different lengths
+        array = np.empty((0, 0))
+    whole = array.dtype.kind in "iu" or (array.dtype.kind == "f" and bool(np.all(array == np.rint(array))))
+    if array.ndim != 1 or (array.size and not (whole and np.all(np.abs(array) <= MOST))):
+        raise InputError(f"workload: {name} must hold whole numbers of 64 bits in a row, not {shown(values)}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -270,12 +283,13 @@ def _validate(w: Workload) -> None:
     _require(w, "symbol_ptr", fits, f"must run from 0 to the number of symbols, {len(w.symbols)}")
     count = np.diff(ptr)
     _each(w, "symbol_ptr", count, count >= 0, "ascending")
-    _each(w, "arrival_s", w.arrival_s, np.isfinite(w.arrival_s) & (w.arrival_s >= 0), "finite, 0 or more")
+    in_time = (w.arrival_s >= 0) & (w.arrival_s <= MAX_SPAN_S)
+    _each(w, "arrival_s", w.arrival_s, in_time, f"finite, 0 to {MAX_SPAN_S:g}")
     _each(w, "arrival_s", w.arrival_s[1:], np.diff(w.arrival_s) >= 0, "ascending")
-    _each(w, "prompt_tok", w.prompt_tok, w.prompt_tok >= 1, "1 or more")
-    _each(w, "output_tok", w.output_tok, w.output_tok >= 1, "1 or more")
+    for name in ("prompt_tok", "output_tok", "symbol_tok"):
+        tokens = getattr(w, name)
+        _each(w, name, tokens, (tokens >= 1) & (tokens <= MAX_TOK), f"1 to {MAX_TOK:,}")
     _each(w, "symbols", w.symbols, (w.symbols >= 0) & (w.symbols < size), f"0 to {size - 1}")
-    _each(w, "symbol_tok", w.symbol_tok, w.symbol_tok >= 1, "1 or more")
     shared = w.shared_symbols
     _each(w, "shared_symbols", shared, (shared >= 0) & (shared <= count), "0 to the prompt's symbols")
     below = np.concatenate(([0], np.cumsum(w.symbol_tok[w.symbols])))

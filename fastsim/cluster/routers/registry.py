@@ -18,7 +18,7 @@ from fastsim._kernel_cache import covers
 from fastsim.cluster.routers.tree import KEEP_ALL
 from fastsim.cluster.routers.view import HEARD, SIGNATURE
 from fastsim.errors import InputError, nearest
-from fastsim.workloads.params import check
+from fastsim.typed import check, named
 
 # What a view can hold beside the loads, if a policy asks for it.
 NEEDS = ("work", "match", "matches", "metrics", "evictions", "step_time")
@@ -152,7 +152,7 @@ class Router:
         InputError
             For an unknown name, a wrong type or a value out of range.
         """
-        return check(self.params, dict(given or {}), f"router {self.name}")
+        return check(self.params, {} if given is None else given, f"router {self.name}")
 
     def vector(self, spec: Any) -> npt.NDArray[np.float64]:
         """The parameters as the policy reads them, ``view.params``: in order; a choice is its place."""
@@ -319,6 +319,4 @@ def get(name: str) -> Router:
     InputError
         If there is none; the message names the nearest.
     """
-    if name not in ROUTERS:
-        raise InputError(f"router = {name!r} is not known; {nearest(name, list(ROUTERS))}")
-    return ROUTERS[name]
+    return named("router =", name, ROUTERS)

@@ -14,7 +14,7 @@ import numpy as np
 from fastsim.errors import InputError, nearest
 from fastsim.selection.routed import Routed, evaluate
 from fastsim.selection.tables import Floats, Ints, Outcomes, Questions
-from fastsim.workloads.params import check
+from fastsim.typed import check, named
 
 NEEDS = ("features",)  # texts, or at least lengths
 UNUSED = -np.inf  # prediction for a model that a router never chooses
@@ -107,9 +107,7 @@ def get(name: str) -> ModelRouter:
     InputError
         If there is none; the message names the nearest.
     """
-    if name not in MODEL_ROUTERS:
-        raise InputError(f"model router {name!r} is not known; {nearest(name, MODEL_ROUTERS)}")
-    return MODEL_ROUTERS[name]
+    return named("model router", name, MODEL_ROUTERS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fastsim.errors import InputError, nearest
+from fastsim.typed import named
 
 __all__ = ["SEARCHERS", "NoParams", "Searcher", "get", "searcher"]
 
@@ -69,6 +69,4 @@ def get(name: str) -> Searcher:
     InputError
         If there is none.
     """
-    if name not in SEARCHERS:
-        raise InputError(f"searcher {name!r} is not known; {nearest(name, SEARCHERS)}")
-    return SEARCHERS[name]
+    return named("searcher", name, SEARCHERS)

@@ -14,7 +14,7 @@ from fastsim.rng import generator
 from fastsim.selection.costs import Costs
 from fastsim.selection.searchers.registry import get
 from fastsim.selection.worlds import Allocation, World
-from fastsim.workloads.params import check
+from fastsim.typed import NotNegative, check, checked
 
 __all__ = ["Found", "Search", "Step", "search"]
 
@@ -274,6 +274,7 @@ class Search:
         )
 
 
+@checked
 def search(
     world: World,
     searcher: str,
@@ -282,7 +283,7 @@ def search(
     costs: Costs | None = None,
     budget: float | None = None,
     start: Allocation | None = None,
-    penalty: float = 0.0,
+    penalty: NotNegative = 0.0,
     rng: np.random.Generator | int = 0,
 ) -> Found:
     """Search for the allocation that answers most questions.

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from fastsim.errors import InputError
 from fastsim.rng import stream
 from fastsim.sweep.experiments.experiment import Experiment, Metric
-from fastsim.sweep.params import Params, check_keys
+from fastsim.sweep.params import Params
+from fastsim.typed import check
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -32,11 +32,7 @@ def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
     from fastsim.queueing import balls
 
-    check_keys(raw, Question.__struct_fields__, "[base]")
-    try:
-        params = msgspec.to_builtins(msgspec.convert(raw, Question))
-    except msgspec.ValidationError as error:
-        raise InputError(f"balls: {error}") from None
+    params = msgspec.to_builtins(check(Question, raw, "balls"))
     params["balls"] = params["balls"] or params["bins"]
     balls(**{**params, "balls": 1, "trials": 1})  # refuses what does not fit together
     return params

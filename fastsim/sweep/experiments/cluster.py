@@ -70,7 +70,7 @@ def router_and_knowledge(name: Any, given: Mapping[str, Any], raw: Mapping[str, 
     """A router, its parameters and what it knows."""
     from fastsim.cluster.knowledge import settle
     from fastsim.cluster.routers import ROUTERS, get
-    from fastsim.workloads.params import check
+    from fastsim.typed import check
 
     policy = get(name)
     own = _own_params(ROUTERS, name, given, "router")
@@ -81,7 +81,7 @@ def router_and_knowledge(name: Any, given: Mapping[str, Any], raw: Mapping[str, 
 
 def _own_params(entries: Mapping[str, Any], name: str, given: Mapping[str, Any], what: str) -> Params:
     """Of the parameters given, those that an entry has: one table serves all entries of a sweep."""
-    from fastsim.workloads.params import check
+    from fastsim.typed import check
 
     all_names = {known for entry in entries.values() for known in entry.params.__struct_fields__}
     check_keys(given, sorted(all_names), f"{what}_params")

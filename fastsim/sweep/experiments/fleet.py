@@ -147,7 +147,7 @@ def models_of(params: Params) -> list[str]:
 def _checked(what: str, given: Mapping[str, Any]) -> Params:
     """A table of parameters, typed and with defaults; what is None is left out."""
     from fastsim.fleet import Made
-    from fastsim.workloads.params import check
+    from fastsim.typed import check
     from fastsim.workloads.traffic import Traffic
 
     specs = {**SPECS, "traffic": Traffic, "questions": Table if "table" in given else Made, "own": Own}
@@ -188,7 +188,7 @@ def _way(raw: Mapping[str, Any], models: list[str]) -> Params:
             given["threshold"] = ", ".join(map(repr, found))
     elif way == "model_router":
         from fastsim.selection.model_routers import get
-        from fastsim.workloads.params import check
+        from fastsim.typed import check
 
         check(get(given["name"]).params, dict(given["params"]), f"model router {given['name']}")
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from fastsim.errors import InputError
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments.experiment import Experiment, Metric
 from fastsim.sweep.params import Params, check_keys
+from fastsim.typed import check
 
 if TYPE_CHECKING:
     from fastsim.queueing import QueueSpec
@@ -73,11 +73,7 @@ def validate(raw: Mapping[str, Any]) -> Params:
 
     check_keys(raw, [*Question.__struct_fields__, "trace_digest"], "[base]")
     given = {name: value for name, value in raw.items() if name != "trace_digest"}
-    try:
-        params = msgspec.to_builtins(msgspec.convert(given, Question))
-    except msgspec.ValidationError as error:
-        raise InputError(f"queueing: {error}") from None
-    params = _traced(_own(params))
+    params = _traced(_own(msgspec.to_builtins(check(Question, given, "queueing"))))
     for name in ("speeds", "cutoffs"):
         if params.get(name) is not None:
             params[name] = _as_text(name, params[name])
@@ -114,10 +110,7 @@ def _traced(params: Params) -> Params:
         return {**params, "utilisation": 0.9} if bare else params
     if params["arrivals"] != Question().arrivals:
         raise InputError(f"arrivals is {params['arrivals']!r} and there is a trace; give one of them")
-    path = Path(params["trace"])
-    if not path.is_file():
-        raise InputError(f"trace {path} does not exist")
-    return {**params, "arrivals": None, "trace_digest": P.file_digest(path)}
+    return {**params, "arrivals": None, "trace_digest": P.digest_of("trace", params["trace"])}
 
 
 def _as_text(name: str, given: list[float] | str) -> str:

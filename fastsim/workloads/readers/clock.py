@@ -8,6 +8,7 @@ import numpy as np
 
 from fastsim.errors import InputError
 from fastsim.workloads.readers.columns import Columns, Complaints
+from fastsim.workloads.workload import MAX_SPAN_S as MAX_SPAN_S
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 WHOLE_MS = "whole ms"  # published in whole ms; files in s come under the same names, with fractions
@@ -15,7 +16,6 @@ DATE = "date"
 
 # Unix time from 1998 to 2128: in one unit it cannot be taken for a relative time in another.
 _UNIX_FROM_S, _UNIX_TO_S = 9e8, 5e9
-MAX_SPAN_S = 1e9  # some 30 years
 
 
 @dataclass(frozen=True)

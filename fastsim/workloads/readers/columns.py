@@ -11,8 +11,8 @@ import numpy as np
 from fastsim.errors import InputError
 from fastsim.workloads.csr import gather
 from fastsim.workloads.summary import Finding
+from fastsim.workloads.workload import MAX_TOK as MAX_TOK
 
-MAX_TOK = 10**9  # tokens of one prompt or answer: more is a slip, and sums of fewer stay within int64
 UNSTATED = -1  # tokens of an answer that the file does not tell
 _MOST_SHOWN, _MOST_LISTED = 60, 200  # characters of a file in a message
 
