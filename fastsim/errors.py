@@ -35,13 +35,17 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     known = list(dict.fromkeys(choices))
     by_lower = {choice.lower(): choice for choice in known}
-    for close in difflib.get_close_matches(str(name).lower(), by_lower, n=1):
-        return f"did you mean {by_lower[close]!r}?"
+    wanted = str(name).lower()[:_MOST_LETTERS]
+    close = [by_lower[each] for each in difflib.get_close_matches(wanted, by_lower, n=3)]
+    if close and len(known) <= _FEW:
+        return f"did you mean {close[0]!r}?"
+    if close:
+        return f"did you mean {close[0]!r}?" + (f" Or {' or '.join(close[1:])}?" if close[1:] else "")
     if not known:
         return "there are none to choose from"
     if len(known) <= _FEW:
         return "choose one of: " + ", ".join(known)
-    close = difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.0)
+    close = difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.0)
     return "the nearest are " + ", ".join(by_lower[each] for each in close)
 
 

@@ -66,6 +66,11 @@ class Parameter:
         """Whether it must be given."""
         return self.default is inspect.Parameter.empty
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list, so that a list of values is a list of lists."""
+        return self.kind is not None and _item(self.kind) is not _alone(self.kind)
+
     def allowed(self) -> str:
         """What it may be, in words."""
         return "see there" if self.kind is None else in_words(self.kind)
@@ -204,6 +209,15 @@ def _text(value: str, where: str) -> str:
     return value
 
 
+def check_call(target: Any, given: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Some arguments of a function, checked by its annotations without a call of it."""
+    known = _by_name(target)
+    for name in given:
+        if name not in known:
+            raise InputError(f"{owner}: it has no parameter {shown(name)}; {nearest(str(name), known)}")
+    return {name: _fitted(known[name], value, f"{owner}: ") for name, value in given.items()}
+
+
 def named(what: str, name: Any, known: Mapping[str, Entry]) -> Entry:
     """The entry of that name; InputError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in known:
@@ -219,11 +233,15 @@ def reals(name: str, values: Any, *, finite: bool = True) -> NDArray[np.float64]
     return found
 
 
-def wholes(name: str, values: Any) -> NDArray[np.int64]:
-    """An array of int64 in one row; InputError unless it holds whole numbers of 64 bits."""
+def wholes(name: str, values: Any, *, wrap: bool = False) -> NDArray[np.int64]:
+    """An array of int64 in one row; InputError unless it holds whole numbers of 64 bits.
+
+    Names such as hashes may be unsigned; they become others, each its own (`wrap`).
+    """
     found = _array(name, values, "iuf", "whole numbers")
     whole = found.dtype.kind != "f" or not found.size
-    if found.ndim != 1 or not whole or (found.dtype == np.uint64 and (found > MOST).any()):
+    too_large = not wrap and found.dtype == np.uint64 and (found > MOST).any()
+    if found.ndim != 1 or not whole or too_large:
         raise InputError(f"{name} must be a sequence of whole numbers, not {shown(values)}")
     return found.astype(np.int64)
 
@@ -295,9 +313,7 @@ def _struct_in(kind: Any) -> Any:
 def _choices(kind: Any) -> list[str]:
     """The words a parameter may be, if it is a choice among words."""
     kind = kind.type if isinstance(kind, kinds.Metadata) else kind
-    if isinstance(kind, kinds.UnionType):
-        rest = [each for each in kind.types if not isinstance(each, kinds.NoneType)]
-        return _choices(rest[0]) if len(rest) == 1 else []
+    kind = _alone(kind)
     return [str(value) for value in kind.values] if isinstance(kind, kinds.LiteralType) else []
 
 
@@ -385,9 +401,15 @@ def _kind(hint: Any) -> kinds.Type | None:
         return None
 
 
-def _item(kind: Any) -> Any:
-    """What a list holds, or the kind itself."""
+def _alone(kind: Any) -> Any:
+    """The kind without the choice to leave it out."""
     if isinstance(kind, kinds.UnionType):
         rest = [each for each in kind.types if not isinstance(each, kinds.NoneType)]
-        kind = rest[0] if len(rest) == 1 else kind
+        return rest[0] if len(rest) == 1 else kind
+    return kind
+
+
+def _item(kind: Any) -> Any:
+    """What a list holds, or the kind itself."""
+    kind = _alone(kind)
     return getattr(kind, "item_type", kind)

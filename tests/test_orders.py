@@ -194,7 +194,10 @@ def test_quotas_add_up_grow_with_the_group_and_are_in_proportion(groups):
     ("settings", "message"),
     [
         ({"order": "longest_prefx"}, "order = 'longest_prefx' is not known; .*longest_prefix"),
-        ({"preempt_ties": "first"}, "preempt_ties = 'first' is not allowed; choose one of: file, running_list"),
+        (
+            {"preempt_ties": "first"},
+            "preempt_ties = 'first' is not allowed; choose one of: file, running_list",
+        ),
         ({"order": None}, "order = None is not allowed; it must be a text"),
         ({"order_params": {"groups": 10}}, "order fcfs: it has no parameter 'groups'"),
         ({"order": "priority_groups", "order_params": {"groups": 0}}, "order priority_groups: groups = 0"),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 from fastsim.queueing import draws
 from fastsim.queueing.checks import number, numbers, whole
 
@@ -417,7 +417,7 @@ def law(text: str | Law, **parameters: Any) -> Law:
     if isinstance(text, Law):
         return text
     if not isinstance(text, str):
-        raise InputError(f"{text!r} is not a law, as 'lognormal(cv=3)'")
+        raise InputError(f"{shown(text)} is not a law, as 'lognormal(cv=3)'")
     name, found = parse_call(text)
     kind = LAWS.get(name)
     if kind is None:

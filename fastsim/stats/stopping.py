@@ -102,8 +102,8 @@ class StoppingRule:
         reached = interval.n >= self.start and interval.relative_half_width <= allowed
         planned = self.start if interval.n < self.start else interval.n + self.batch
         more = 0 if reached else max(min(planned, self.maximum) - interval.n, 0)
-        growth = (interval.relative_half_width / allowed) ** 2
-        expected = min(max(interval.n * growth, self.start), self.maximum)
+        factor = min(interval.relative_half_width / allowed, 1e9)  # more is beyond any cap
+        expected = min(max(interval.n * factor**2, self.start), self.maximum)
         return Decision(interval, more, reached, math.ceil(expected))
 
 

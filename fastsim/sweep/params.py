@@ -39,7 +39,7 @@ def with_values(table: Mapping[str, Any], values: Mapping[str, Any]) -> Params:
             here = here.setdefault(parent, {})
             if not isinstance(here, dict):
                 where = ".".join(parents[: depth + 1])
-                raise InputError(f"{name} cannot be set: {where} is the value {here!r}, not a table")
+                raise InputError(f"{name} cannot be set: {where} is the value {shown(here)}, not a table")
         here[last] = value
     return copy
 
@@ -69,9 +69,8 @@ def resolve(name: str, known: Iterable[str], where: str) -> str:
         return fits[0]
     if fits:
         raise InputError(f"{where} {name!r} could be {' or '.join(fits)}; write the whole name")
-    leaves = {full.rsplit(".", 1)[-1]: full for full in names}
-    hint = nearest(name, names if "." in name else [*names, *leaves])
-    raise InputError(f"{where} {name!r} is unknown; {hint}")
+    leaves = [full.rsplit(".", 1)[-1] for full in names]
+    raise InputError(f"{where} {shown(name)} is unknown; {nearest(name, names if '.' in name else leaves)}")
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
@@ -79,7 +78,13 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> No
     names = list(known)
     for key in table:
         if key not in names:
-            raise InputError(f"{where} has no {key!r}; {nearest(key, names)}")
+            raise InputError(f"{where} has no {shown(key)}; {nearest(str(key), names)}")
+
+
+def require_table(name: str, value: Any) -> None:
+    """Raise InputError unless a value is a table."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} is {shown(value)}; it must be a table of parameters")
 
 
 def identity(params: Mapping[str, Any]) -> Params:

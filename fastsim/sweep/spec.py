@@ -11,12 +11,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+<<<<<<< HEAD
 from fastsim.errors import InputError, nearest
 from fastsim.sweep import imports as imported
+=======
+from fastsim.errors import InputError, nearest, shown
+>>>>>>> 52cc367 (Take lists and tables by --set, check options of traces and tables of parameters in cells, and try mutants of sweeps, calls and command lines)
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.imports import Source
 from fastsim.sweep.params import Params
+from fastsim.typed import check
 
 DEFAULT_SEEDS = 10
 
@@ -149,7 +154,9 @@ def load(path: str | Path, settings: Sequence[str] = (), imports: Sequence[str] 
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"sweep {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"sweep {path} is nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, a name that no file can have, a number of 5,000 digits
         raise InputError(f"sweep {path} is not TOML: {error}") from None
     return parse(document, settings, imports, where=str(path), folder=path.parent)
 
@@ -171,9 +178,11 @@ def parse(
     base = file.base
     grids = file.grid if isinstance(file.grid, list) else [file.grid]
     grids = [_with_full_names(grid, what) for grid in grids or [{}]]
+    known, lists = what.parameters(), what.lists()
     for key, value in overrides:
-        if key not in of_tables:
-            base, grids = _override(_parameter(key, what.parameters()), value, base, grids)
+        for name, part in _parts(key, value, known) if key not in of_tables else ():
+            name = _parameter(name, known)
+            base, grids = _override(name, part, base, grids, is_axis=_is_axis(part, name in lists))
     for metric in file.sweep.metrics:
         _check_metric(metric, what, "[sweep] metrics")
     if file.stop is not None:
@@ -202,40 +211,65 @@ def _typed(document: Mapping[str, Any], where: str) -> _File:
     P.check_keys(document, _File.__struct_fields__, where)
     for table, struct in (("sweep", _SweepTable), ("stop", Stop)):
         if isinstance(document.get(table), Mapping):
+<<<<<<< HEAD
             P.check_keys(document[table], struct.__struct_encode_fields__, f"{where}: [{table}]")
     try:
         return msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
         raise InputError(f"{where}: {error}".replace("`$.", "`").replace("`$`", "the file")) from None
+=======
+            P.check_keys(document[table], struct.__struct_fields__, f"{where}: [{table}]")
+    return check(_File, document, where)
+>>>>>>> 52cc367 (Take lists and tables by --set, check options of traces and tables of parameters in cells, and try mutants of sweeps, calls and command lines)
 
 
 def setting(text: str) -> tuple[str, Any]:
     """Read ``key=value``, the value as in TOML, or as a bare word."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"--set {text!r} must read key=value")
+        raise InputError(f"--set {shown(text)} must read key=value")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    except (ValueError, RecursionError):  # a number of 5,000 digits, lists in lists without end
+        raise InputError(f"--set {shown(text)}: the value is too long or too deep") from None
 
 
 def _parameter(key: str, known: Sequence[str]) -> str:
     """The whole name of a parameter that is set by the last part of it."""
     of_sweep = key in ("seed", "seeds", "jobs") and not any(name.split(".")[-1] == key for name in known)
     if of_sweep:
-        raise InputError(f"--set {key!r} is unknown; did you mean 'sweep.{key}'?")
+        raise InputError(f"--set {shown(key)} is unknown; did you mean 'sweep.{key}'?")
     return P.resolve(key, known, "--set")
 
 
-def _override(name: str, value: Any, base: Params, grids: list[Params]) -> tuple[Params, list[Params]]:
-    """Set a parameter where it is set now: in the grids that have it, else in the base; a list is an axis."""
+def _parts(key: str, value: Any, known: Sequence[str]) -> list[tuple[str, Any]]:
+    """The parameters that a setting sets: those in it, if it is a table of them."""
+    if isinstance(value, dict) and any(name.startswith(f"{key}.") for name in known) and key not in known:
+        return [(f"{key}.{name}", part) for name, part in value.items()]
+    return [(key, value)]
+
+
+def _is_axis(value: Any, list_wanted: bool) -> bool:
+    """Whether a list is several values; where a value is itself a list, it takes a list of lists."""
+    if not isinstance(value, list):
+        return False
+    return not list_wanted or (bool(value) and all(isinstance(each, list | str) for each in value))
+
+
+def _override(
+    name: str, value: Any, base: Params, grids: list[Params], *, is_axis: bool
+) -> tuple[Params, list[Params]]:
+    """Set a parameter where it is set now: in the grids that have it, else in the base."""
+    if isinstance(value, list) and not is_axis:
+        value = value if not any(name in grid for grid in grids) else [value]
     for key in (key for grid in grids for key in grid):
         if "," in key and name in key.split(","):
-            raise InputError(f"--set {name}: it moves together with others in the grid axis {key!r}")
+            raise InputError(f"--set {name}: it moves together with others in the grid axis {shown(key)}")
     if any(name in grid for grid in grids):
         return base, [{**grid, name: value} if name in grid else grid for grid in grids]
-    if isinstance(value, list):
+    if is_axis:
         return base, [{**grid, name: value} for grid in grids]
     return P.with_values(base, {name: value}), grids
 
@@ -252,7 +286,7 @@ def _with_full_names(grid: Params, what: Experiment) -> Params:
         names = [P.resolve(name.strip(), known, "grid axis") for name in key.split(",")]
         for name in names:
             if name in seen:
-                raise InputError(f"grid axis {name!r} is given more than once")
+                raise InputError(f"grid axis {shown(name)} is given more than once")
             seen.add(name)
         full[",".join(names)] = value
     return full
@@ -266,12 +300,14 @@ def _combinations(grid: Params) -> list[Params]:
             continue
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise InputError(f"grid axis {key!r} has no values; give at least one")
+            raise InputError(f"grid axis {shown(key)} has no values; give at least one")
         if "," in key:
             width = key.count(",") + 1
             for row in values:
                 if not isinstance(row, list) or len(row) != width:
-                    raise InputError(f"grid axis {key!r} has the value {row!r}; it needs lists of {width}")
+                    raise InputError(
+                        f"grid axis {shown(key)} has the value {shown(row)}; it needs lists of {width}"
+                    )
         names.append(key)
         columns.append(values)
     return [_spread(dict(zip(names, values, strict=True))) for values in itertools.product(*columns)]
@@ -309,7 +345,7 @@ def _check_used(base: Params, grids: Sequence[Grid]) -> None:
 
 def _check_metric(name: str, what: Experiment, where: str) -> None:
     if name not in what.metrics:
-        raise InputError(f"{where}: {what.name} has no metric {name!r}; {nearest(name, what.metrics)}")
+        raise InputError(f"{where}: {what.name} has no metric {shown(name)}; {nearest(name, what.metrics)}")
 
 
 def _check_stop(stop: Stop, seeds: int | None, what: Experiment) -> None:

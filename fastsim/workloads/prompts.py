@@ -175,13 +175,15 @@ def _require_sequence(name: str, values: Any) -> None:
 
 
 def _require_length(name: str, values: Any, n: int) -> None:
+    if isinstance(values, np.ndarray) and values.ndim == 0:
+        raise InputError(f"{name} = {values.item()!r} is not allowed; it must be a sequence")
     if len(values) != n:
         raise InputError(f"{name} has {len(values)} entries for {n} prompts")
 
 
 def _whole(name: str, values: ArrayLike, n: int | None = None) -> Ints:
     """Whole numbers as int64, n of them."""
-    array = wholes(name, values)
+    array = wholes(name, values, wrap=n is None)
     if n is not None:
         _require_length(name, array, n)
     return array

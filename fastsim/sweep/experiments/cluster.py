@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fastsim.errors import InputError
+from fastsim.errors import InputError, shown
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments.experiment import Experiment, Metric
-from fastsim.sweep.params import Params, check_keys
+from fastsim.sweep.params import Params, check_keys, require_table
 
 if TYPE_CHECKING:
     from fastsim.cluster.capacity import Capacity
@@ -45,19 +44,23 @@ def parameters() -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def lists() -> list[str]:
+    """Dotted names of the parameters whose value is a list."""
+    from fastsim.cluster.config import Cluster
+    from fastsim.typed import parameters_of
+
+    return [f"cluster.{each.name}" for each in parameters_of(Cluster) if each.is_list]
+
+
 def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
+    from fastsim.cluster.simulate import simulate
+    from fastsim.typed import check_call
+
     check_keys(raw, TOP, "[base]")
     for table in ("router_params", "workload", "cluster"):
-        if not isinstance(raw.get(table, {}), Mapping):
-            raise InputError(f"{table} is {raw[table]!r}; it must be a table of parameters")
-    warmup_s = raw.get("warmup_s", 0.0)
-    if (
-        isinstance(warmup_s, bool)
-        or not isinstance(warmup_s, int | float)
-        or not 0 <= warmup_s < float("inf")
-    ):
-        raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
+        require_table(table, raw.get(table, {}))
+    warmup_s = check_call(simulate, {"warmup_s": raw.get("warmup_s", 0.0)}, "[base]")["warmup_s"]
     return {
         **router_and_knowledge(raw.get("router", "round_robin"), raw.get("router_params", {}), raw),
         "warmup_s": float(warmup_s),
@@ -99,8 +102,8 @@ def _workload(given: Mapping[str, Any]) -> Params:
             raise InputError("workload has a name and a trace; give one of them")
         return _trace(given)
     name = given.get("name")
-    if name not in GENERATORS:
-        wanted = "workload.name is missing" if name is None else f"workload {name!r} is not known"
+    if not isinstance(name, str) or name not in GENERATORS:
+        wanted = "workload.name is missing" if name is None else f"workload {shown(name)} is not known"
         raise InputError(
             f"{wanted}; choose one of: {', '.join(GENERATORS)}; or give workload.trace (--trace PATH)"
         )
@@ -110,24 +113,21 @@ def _workload(given: Mapping[str, Any]) -> Params:
     if "preset" in own:  # it may be an axis
         full = {"preset": own["preset"], **full}
     if "arrival_trace" in full:
-        full["arrival_trace_digest"] = digest_of("workload.arrival_trace", full["arrival_trace"])
+        full["arrival_trace_digest"] = P.digest_of("workload.arrival_trace", full["arrival_trace"])
     return {"name": name, **full}
 
 
 def _trace(given: Mapping[str, Any]) -> Params:
+    from fastsim.typed import check_call
+    from fastsim.workloads import load
+
     options = _load_options()
     check_keys(given, ("trace", *options), "workload with a trace")
-    path = str(given["trace"])
-    full = {**{name: value for name, value in options.items() if value is not None}, **given}
-    digest = digest_of("trace", path, "; give one by --trace or workload.trace")
-    return {**full, "trace": path, "trace_digest": digest}
-
-
-def digest_of(what: str, path: str, hint: str = "") -> str:
-    """Content hash of a file that must exist."""
-    if not Path(path).is_file():
-        raise InputError(f"{what} {path} does not exist{hint}")
-    return P.file_digest(Path(path))
+    stated = {name: value for name, value in given.items() if name != "trace"}
+    full = {name: value for name, value in options.items() if value is not None}
+    full |= check_call(load, stated, "workload")
+    digest = P.digest_of("trace", given["trace"], "; give one by --trace or workload.trace")
+    return {**full, "trace": given["trace"], "trace_digest": digest}
 
 
 def _load_options() -> dict[str, Any]:
@@ -146,6 +146,7 @@ def cluster_params(given: Mapping[str, Any]) -> Params:
     names = [field.name for field in dataclasses.fields(Cluster)]
     check_keys(given, names, "cluster")
     order, order_params = given.get("order", "fcfs"), given.get("order_params") or {}
+    require_table("cluster.order_params", order_params)
     get(order)
     own = _own_params(ORDERS, order, order_params, "order")
     cluster = Cluster(**{**given, "order": order, "order_params": own})
@@ -359,6 +360,7 @@ CLUSTER = Experiment(
     name="cluster",
     doc="A workload on replicas behind a router.",
     parameters=parameters,
+    lists=lists,
     validate=validate,
     workload=lambda params: {"workload": params["workload"]},
     prepare=prepare,

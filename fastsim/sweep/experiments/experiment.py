@@ -76,6 +76,8 @@ class Experiment:
     settle : callable
         (cells that share a workload, seed, note) -> the same cells with what they must have in common, such
         as a warm-up that pilot runs find, filled in. Asked once before a sweep runs.
+    lists : callable
+        () -> dotted names of the parameters whose value is a list: of these, an axis is a list of lists.
     warmup : callable
         (all cells' full parameters, note) -> None. Compiles and reads whatever they need, before workers
         start; says through `note` what a user should know.
@@ -98,6 +100,7 @@ class Experiment:
     settle: Callable[[Sequence[Params], int, Callable[[str], None]], Sequence[Params]] = (
         lambda cells, seed, note: cells
     )
+    lists: Callable[[], Sequence[str]] = lambda: ()
     warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None
     measure: Callable[[Sequence[Params], int, int], None] = lambda cells, seed, jobs: None
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fastsim.errors import InputError, nearest
+from fastsim.errors import InputError, nearest, shown
 from fastsim.sweep import params as P
-from fastsim.sweep.experiments.cluster import KNOWLEDGE, cluster_params, digest_of, router_and_knowledge
+from fastsim.sweep.experiments.cluster import KNOWLEDGE, cluster_params, router_and_knowledge
 from fastsim.sweep.experiments.experiment import Experiment, Metric
-from fastsim.sweep.params import Params, check_keys
+from fastsim.sweep.params import Params, check_keys, require_table
 
 if TYPE_CHECKING:
     from fastsim.fleet import Plan, Served
@@ -101,14 +101,15 @@ def parameters() -> list[str]:
 
 def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
+    from fastsim.fleet import simulate
+    from fastsim.typed import check_call
+
     check_keys(raw, TOP, "[base]")
     for name in TOP[1:]:
-        if name not in ("router", "warmup_s") and not isinstance(raw.get(name, {}), Mapping):
-            raise InputError(f"{name} is {raw[name]!r}; it must be a table of parameters")
+        if name not in ("router", "warmup_s"):
+            require_table(name, raw.get(name, {}))
     models = _models(raw)
-    warmup_s = raw.get("warmup_s", 0.0)
-    if isinstance(warmup_s, bool) or not isinstance(warmup_s, int | float) or not 0 <= warmup_s < 1e12:
-        raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds")
+    warmup_s = check_call(simulate, {"warmup_s": raw.get("warmup_s", 0.0)}, "[base]")["warmup_s"]
     params = {
         "models": ", ".join(models),
         "questions": _questions(raw.get("questions", {}), models),
@@ -128,15 +129,17 @@ def validate(raw: Mapping[str, Any]) -> Params:
 def _models(raw: Mapping[str, Any]) -> list[str]:
     models = _listed(raw.get("models", ["small", "large"]))
     if not all(isinstance(name, str) for name in models):
-        raise InputError(f"models is {models!r}; it must be names, such as 'small, large'")
+        raise InputError(f"models is {shown(models)}; it must be names, such as 'small, large'")
     if not 2 <= len(models) <= MOST_MODELS or len(set(models)) < len(models):
-        raise InputError(f"models is {models!r}; it must hold 2 to {MOST_MODELS} different names")
+        raise InputError(f"models is {shown(models)}; it must hold 2 to {MOST_MODELS} different names")
     return models
 
 
 def _listed(given: Any) -> list[Any]:
     """A list as such, or as text, ``"small, large"``, which can be the value of an axis."""
-    return [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
+    if isinstance(given, str):
+        return [part.strip() for part in given.split(",")]
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def models_of(params: Params) -> list[str]:
@@ -165,7 +168,7 @@ def _questions(given: Mapping[str, Any], models: list[str]) -> Params:
     full = _checked("questions", {name: value for name, value in given.items() if name not in unused})
     for name in ("table", "prices", "texts"):
         if name in full:
-            full[f"{name}_digest"] = digest_of(f"questions.{name}", full[name])
+            full[f"{name}_digest"] = P.digest_of(f"questions.{name}", full[name])
     if "table" not in full:
         from fastsim.fleet import make_table
 
@@ -239,11 +242,11 @@ def _allocation(system: Mapping[str, Any], models: list[str]) -> tuple[int, ...]
 def _clusters(raw: Mapping[str, Any], models: int) -> Params:
     """Every model's cluster: what is its own, else what is common to all, else defaults."""
     common = {"router": raw.get("router", "round_robin"), **raw.get("cluster", {})}
-    shared_params = {**raw.get("router_params", {}), **common.pop("router_params", {})}
+    shared_params = {**raw.get("router_params", {}), **_table_in(common, "cluster")}
     found: Params = {}
     for name in CLUSTERS[:models]:
         given = {**common, **raw.get(name, {})}
-        router_params = {**shared_params, **given.pop("router_params", {})}
+        router_params = {**shared_params, **_table_in(given, name)}
         own = _checked("own", {key: given.pop(key) for key in OWN if key in given})
         known = {key: given.pop(key) for key in KNOWLEDGE if key in given}
         router = given.pop("router")
@@ -256,6 +259,13 @@ def _clusters(raw: Mapping[str, Any], models: int) -> Params:
         if name in raw:
             raise InputError(f"{name} is given, but there are only {models} models")
     return found
+
+
+def _table_in(cluster: Params, place: str) -> Params:
+    """Take the table of router parameters out of a cluster's."""
+    taken = cluster.pop("router_params", {})
+    require_table(f"{place}.router_params", taken)
+    return taken
 
 
 def served_of(params: Params, model: int) -> Served:

@@ -250,6 +250,7 @@ QUEUEING = Experiment(
     name="queueing",
     doc="Servers behind a dispatcher: classic load balancing.",
     parameters=lambda: list(Question.__struct_fields__),
+    lists=lambda: ["speeds", "cutoffs"],
     validate=validate,
     workload=workload_of,
     settle=settle,
