@@ -137,9 +137,7 @@ def changed(document: Any, rng: random.Random) -> tuple[Any, str]:
             del holder[last]
         elif kind < 0.9:
             value = holder[last]
-            holder[last] = rng.choice(
-                (lambda: [value], lambda: {"a": value}, lambda: [value, value], lambda: [[value]])
-            )()
+            holder[last] = rng.choice(([value], {"a": value}, [value, value], [[value]]))
         elif isinstance(holder, dict):
             name = str(last) + rng.choice(("x", ".y", "", "é", "," + str(last)))
             holder[name] = holder.pop(last)
@@ -418,6 +416,7 @@ def call_mutants(seed: int) -> Iterator[Mutant]:
 
 # --- command lines ------------------------------------------------------------------------------------------
 
+# ruff: noqa: E501
 LINES = [
     "run sweeps/quickstart.toml --jobs 0 --out /nonexistent/x",
     "run sweeps/lecture-02-policies.toml --set cluster.replicas=0 --backend threads",

@@ -11,12 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-<<<<<<< HEAD
-from fastsim.errors import InputError, nearest
-from fastsim.sweep import imports as imported
-=======
 from fastsim.errors import InputError, nearest, shown
->>>>>>> 52cc367 (Take lists and tables by --set, check options of traces and tables of parameters in cells, and try mutants of sweeps, calls and command lines)
+from fastsim.sweep import imports as imported
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.imports import Source
@@ -211,16 +207,8 @@ def _typed(document: Mapping[str, Any], where: str) -> _File:
     P.check_keys(document, _File.__struct_fields__, where)
     for table, struct in (("sweep", _SweepTable), ("stop", Stop)):
         if isinstance(document.get(table), Mapping):
-<<<<<<< HEAD
             P.check_keys(document[table], struct.__struct_encode_fields__, f"{where}: [{table}]")
-    try:
-        return msgspec.convert(document, _File)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {error}".replace("`$.", "`").replace("`$`", "the file")) from None
-=======
-            P.check_keys(document[table], struct.__struct_fields__, f"{where}: [{table}]")
     return check(_File, document, where)
->>>>>>> 52cc367 (Take lists and tables by --set, check options of traces and tables of parameters in cells, and try mutants of sweeps, calls and command lines)
 
 
 def setting(text: str) -> tuple[str, Any]:
