@@ -24,6 +24,7 @@ FLOORS = [
         "_sources",
         "typed",
         "_kernel_cache",
+        "_callee",
         "_dispatch",
         "_struct",
         "_jit",
