@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from fastsim.cluster import _sessions as turns
 from fastsim.cluster import _state as st
 from fastsim.cluster.routers import Router
 from fastsim.cluster.routers.view import deaf, pack_views
-from fastsim.cluster.simulate import Result, repaired, result_of
+from fastsim.cluster.simulate import Result, repaired, result_of, stoppable
 from fastsim.workloads import Workload
 
 _PS_PER_S = 1e12
@@ -40,7 +41,8 @@ def serve_sessions(
     turn, loop = _followers(workload), _lists(workload, len(state.load))
     while True:
         seen, heard = pack_views(views), policy.heard or deaf
-        fault = int(turns.run_sessions(state, seen, policy.policy, heard, turn, loop))
+        work = partial(turns.run_sessions, state, seen, policy.policy, heard, turn, loop)
+        fault = stoppable(state, work)
         if fault == st.NO_FAULT:
             return _result(workload, state, warmup_s)
         state, views = repaired(fault, state, views, policy)

@@ -280,7 +280,7 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
         state.cfg[st.NEWS] = 0  # nobody listens
     while True:
         if order is None:
-            fault = _heard_run(state, views, policy.policy, heard)
+            fault = stoppable(state, partial(run, state, pack_views(views), policy.policy, heard))
         else:
             fault = int(interruptible(partial(run_apart, state, order)))
         if fault == st.NO_FAULT:
@@ -288,10 +288,10 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
         state, views = repaired(fault, state, views, policy)
 
 
-def _heard_run(state: Any, views: list[Any], route: Any, heard: Any) -> int:
-    """`run`, which an interrupt stops."""
+def stoppable(state: Any, work: Callable[[], int]) -> int:
+    """Do a run's work on a state, which an interrupt stops; returns the fault."""
     try:
-        return int(interruptible(partial(run, state, pack_views(views), route, heard)))
+        return int(interruptible(work))
     except BaseException:
         state.pool[st.FAULT] = st.STOPPED  # unless the policy itself never returns, that ends the thread
         raise
@@ -331,11 +331,16 @@ def _limits(most_load: ArrayLike | None, requests: int) -> np.ndarray | None:
     return np.array(np.broadcast_to(limits, requests))
 
 
-def warmup(routers: Iterable[str] = ("round_robin",)) -> None:
-    """Compile all that a simulation with these routers needs, so that workers find it ready."""
+def warmup(routers: Iterable[str] = ("round_robin",), *, sessions_wait: bool = False) -> None:
+    """Compile all that a simulation with these routers needs, so that workers find it ready.
+
+    With `sessions_wait`, for workloads in which requests follow others.
+    """
     from fastsim.workloads import make
 
     workload = make("long_documents", requests=3)
+    if sessions_wait:
+        workload = replace(workload, follows=np.arange(-1, 2))
     for router in routers:
         simulate(workload, Cluster(2), router)
 

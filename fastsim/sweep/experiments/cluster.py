@@ -296,11 +296,23 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     from fastsim.workloads import load
 
     traces = [cell["workload"] for cell in cells if "trace" in cell["workload"]]
+    sessions_wait = False
     for options in {P.canonical(_reading(workload)): _reading(workload) for workload in traces}.values():
-        note(str(load(**options).summary))
-    if any(not workload["shuffle_sessions"] and workload["rate_mode"] != "thin" for workload in traces):
+        workload = load(**options)
+        note(str(workload.summary))
+        sessions_wait |= workload.is_closed
+    if not all(map(_seeds_differ, traces)):
         note("every seed replays the same requests; workload.shuffle_sessions = true makes seeds differ")
-    compile_kernels(sorted({cell["router"] for cell in cells}))
+    routers = sorted({cell["router"] for cell in cells})
+    compile_kernels(routers)
+    if sessions_wait:
+        compile_kernels(routers[:1], sessions_wait=True)
+
+
+def _seeds_differ(workload: Params) -> bool:
+    """Whether another seed makes other requests of a trace."""
+    drawn = "arrivals" in workload or isinstance(workload.get("output_tok"), str)
+    return drawn or workload["shuffle_sessions"] or workload["rate_mode"] == "thin"
 
 
 def _reading(workload: Params) -> Params:
