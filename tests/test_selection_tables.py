@@ -224,7 +224,7 @@ def test_what_else_is_refused(tmp_path):
         (lambda: read(path, texts=written(tmp_path, "question,a,b\n1,1,0\n", "t.csv")), "holds no texts"),
         (lambda: split(make_table(), by="topic"), "split by 'topic' is not known"),
         (lambda: split(make_table(), by="table"), "it has no split to split by"),
-        (lambda: split(make_table(), test_share=1.0), "test_share is 1; it must lie between 0 and 1"),
+        (lambda: split(make_table(), test_share=1.0), "test_share = 1.0 is not allowed; it must be a number"),
     ]
     for refused, said in cases:
         with pytest.raises(InputError) as error:

