@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from fastsim import fleet
+from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from fastsim.fleet.summary import figures
 from fastsim.report import figures as pictures
+from fastsim.report.draw import MARKERS
 from fastsim.report.frontier import Point, undominated
 from fastsim.selection.tables import split
 from fastsim.stats import Interval
@@ -233,6 +235,15 @@ def test_the_picture_is_drawn(results, tmp_path):
 def test_mistakes_in_figures_are_named(change, sentence):
     with pytest.raises(InputError, match=sentence):
         pictures.check(parse({**DOCUMENT, "figure": [{**DOCUMENT["figure"][0], **change}]}))
+
+
+def test_more_routers_than_markers_are_refused():
+    names = list(ROUTERS)[: len(MARKERS) + 1]
+    sweep = parse({**DOCUMENT, "grid": {"router": names, "cluster_2.replicas": [1, 2]}})
+    with pytest.raises(
+        InputError, match=r"router \(14\) would make 14 markers, of which 13 can be told apart"
+    ):
+        pictures.check(sweep)
 
 
 def test_the_sweep_of_the_readme_is_sound():
