@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.sweep import checksum, parse, read, run
+from fastsim.sweep import checksum, flat, parse, read, run
 from fastsim.sweep.experiments import experiment
-from fastsim.sweep.parts import RunClosed, open_run, schema, survey
+from fastsim.sweep.parts import IDENTITY, RunClosed, open_run, schema, survey
 from tests.fake_experiment import FAKE
 
 DOCUMENT = {
@@ -63,8 +63,8 @@ def of_another(name: str):
             other = parse(DOCUMENT, ["sweep.seed=1"])
         else:
             other = msgspec.structs.replace(parse(DOCUMENT), code_version="older")
-        run(other, path.parents[2] / "other")
-        for part in part_files(path.parents[2] / "other"):
+        run(other, path.parents[1] / "other")
+        for part in part_files(path.parents[1] / "other"):
             row = pl.read_parquet(part)
             same = pl.read_parquet(path)
             if row.select("params", "replicate").equals(same.select("params", "replicate")):
@@ -80,7 +80,6 @@ SPOILT = [
     (lambda path: path.write_bytes(checksum.seal(f"a,{checksum.UNSEALED}\n".encode())), "parquet"),
     (lambda path: pl.read_parquet(path).write_parquet(path), "no checksum"),
     (rewrite(lambda rows: rows.drop("samples")), "samples"),
-    (rewrite(lambda rows: rows.with_columns(extra=1)), "extra"),
     (rewrite(lambda rows: rows.with_columns(latency_mean_s=pl.lit(1))), "latency_mean_s"),
     (rewrite(lambda rows: rows.with_columns(point=pl.lit("0" * 32))), "another point"),
     (rewrite(lambda rows: rows.clear()), "no rows"),
@@ -114,6 +113,50 @@ def test_a_bad_part_is_named_and_done_again(folder, spoil, reason):
     assert read(folder).rows.equals(before)
     assert (folder / "bad" / victim.name).exists()
     assert victim.name in (folder / "bad" / "reasons.txt").read_text()
+
+
+def test_parts_have_a_flat_column_an_axis(tmp_path):
+    """Named by the last word unless something else has it; of one type in all parts of a sweep."""
+    document = {**DOCUMENT, "grid": {**DOCUMENT["grid"], "rate_rps": [1, 2.5], "size": [10, 20], "log": [""]}}
+    run(parse(document), tmp_path)
+    rows = pl.concat([pl.read_parquet(path) for path in part_files(tmp_path)])
+    assert dict(rows.select("router", "rate_rps", "size").schema) == {
+        "router": pl.String,
+        "rate_rps": pl.Float64,
+        "size": pl.Int64,
+    }
+    counts = rows.group_by("router", "rate_rps", "size").len()
+    assert (counts.height, set(counts["len"])) == (8, {3})
+    for params, router, size in rows.select("params", "router", "size").iter_rows():
+        assert f'"router":"{router}"' in params
+        assert f'"size":{size}' in params
+    read_back = read(tmp_path).rows
+    assert read_back.sort("point").equals(rows.select(read_back.columns).sort("point"))
+
+
+def test_parts_of_a_sweep_with_other_axes_serve_as_well(folder):
+    """Columns for readers of parts do not decide whether a part is good."""
+    narrower = parse(DOCUMENT, ["router=alpha"])
+    assert run(narrower, folder).simulated == 0
+    wider = parse({**DOCUMENT, "grid": {**DOCUMENT["grid"], "size": [50, 60]}})
+    assert run(wider, folder).simulated == 6
+    rows = read(folder).rows
+    assert sorted(rows["size"]) == [50] * 6 + [60] * 6
+    assert rows["router"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("axes", "columns"),
+    [
+        ({"traffic.size": [1, 2], "pause_s": [0.0]}, {"size": int, "pause_s": float}),
+        ({"rate_rps": [1, 2.0], "router": ["alpha"]}, {"rate_rps": float, "router": str}),
+    ],
+)
+def test_types_of_flat_columns(axes, columns):
+    sweep = parse({**DOCUMENT, "grid": axes})
+    assert {column.name: column.type for column in flat.columns(sweep, IDENTITY)} == columns
+    taken = flat.columns(sweep, (*IDENTITY, *columns))
+    assert {column.name for column in taken} == {column.axis for column in taken if "." in column.axis}
 
 
 def test_every_single_bit_that_flips_in_a_part_or_the_manifest_is_noticed(folder):
@@ -205,8 +248,10 @@ def test_what_a_killed_run_left_is_removed_but_not_what_a_live_one_uses(tmp_path
 
 def test_one_schema(folder):
     columns = schema(FAKE)
+    written = schema(FAKE, flat.columns(parse(DOCUMENT), columns.names))
+    assert written.names == [*columns.names, "router"]
     for path in part_files(folder):
-        assert pq.read_schema(path).equals(columns)
+        assert pq.read_schema(path).equals(written)
     found = survey(folder, parse(DOCUMENT))
     assert found.rows.columns == columns.names
     assert not found.bad

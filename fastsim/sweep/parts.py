@@ -33,6 +33,7 @@ from fastsim.errors import InputError
 from fastsim.sweep import checksum
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.flat import Column
 from fastsim.sweep.points import all_keys, point_key
 from fastsim.sweep.spec import Sweep
 
@@ -172,24 +173,29 @@ def read_manifest(folder: Path) -> Sweep:
 
 
 @functools.cache
-def schema(what: Experiment) -> pa.Schema:
-    """Columns and types of a part, the only ones for writing and reading."""
+def schema(what: Experiment, axes: tuple[Column, ...] = ()) -> pa.Schema:
+    """Columns and types of a part; those of axes are written for others, and not read."""
     import pyarrow as pa
 
     kinds = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: pa.string()}
     columns = {name: int if name in ("seed", "replicate") else str for name in IDENTITY}
     columns.update({name: metric.type for name, metric in what.metrics.items()})
+    columns.update({axis.name: axis.type for axis in axes})
     fields = [(name, kinds[kind]) for name, kind in columns.items()]
     return pa.schema(fields, metadata={"checksum": checksum.UNSEALED})
 
 
-def encode(what: Experiment, identity: dict[str, Any], row: dict[str, Any]) -> bytes:
-    """One point's row, headed by the values of the `IDENTITY` columns, as a Parquet file with a checksum."""
+def encode(
+    what: Experiment, identity: dict[str, Any], row: dict[str, Any], axes: Mapping[Column, Any] | None = None
+) -> bytes:
+    """One point's row as a Parquet file with a checksum: `IDENTITY`, the metrics, and its places on axes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
-    table = pa.Table.from_pylist([{**identity, **row}], schema=schema(what))
+    axes = axes or {}
+    flat = {column.name: value for column, value in axes.items()}
+    table = pa.Table.from_pylist([{**identity, **row, **flat}], schema=schema(what, tuple(axes)))
     pq.write_table(table, file, write_statistics=False, use_dictionary=False)
     return checksum.seal(file.getvalue())
 
@@ -251,7 +257,7 @@ def _parse(
     if not files:
         return pl.DataFrame(schema=columns), {}
     try:
-        rows = pl.scan_parquet(contents, schema=columns, glob=False).collect()
+        rows = pl.scan_parquet(contents, schema=columns, glob=False, extra_columns="ignore").collect()
         _check_rows(rows, files, sweep)
         return rows, {}
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fastsim.errors import InputError
-from fastsim.sweep import backends, parts, stopping
+from fastsim.sweep import backends, flat, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.imports import parcel, registered_here
@@ -125,6 +125,7 @@ class _Run:
         self.outcomes: dict[str, Outcome] = {}
         self.spec_hash = sweep.spec_hash()
         self.imports = parcel(sweep.imports)
+        self.axes = flat.columns(sweep, (*parts.IDENTITY, *self.what.metrics))
 
     def run(self, progress: bool) -> None:
         """Rounds of points until none is missing; without a stopping rule there is one."""
@@ -228,6 +229,7 @@ class _Run:
             writer=self.writer,
             mark=self.backend != "threads",
             imports=self.imports,
+            axes=self.axes,
         )
 
     def record(self, outcome: Outcome) -> None:
@@ -245,9 +247,9 @@ class _Run:
 
     def name(self, point: Point) -> str:
         """A point in words: the values that vary, and its replicate."""
-        flat = P.flatten(P.identity(point.params))
+        values = P.flatten(P.identity(point.params))
         axes = dict.fromkeys(axis for grid in self.sweep.grids for axis in grid.axes)
-        return ", ".join([*(f"{axis}={flat.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
+        return ", ".join([*(f"{axis}={values.get(axis)}" for axis in axes), f"replicate {point.replicate}"])
 
 
 def _settled(sweep: Sweep, workers: int, note: Note) -> Sweep:

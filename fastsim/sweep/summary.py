@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
 from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
-from fastsim.sweep import choice, imports, overload, parts, stopping
+from fastsim.sweep import choice, flat, imports, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.families import Family, families
@@ -30,7 +30,7 @@ class Results:
     ----------
     sweep : Sweep
     rows : polars DataFrame
-        One row a point, cell by cell, replicate by replicate.
+        One row a point, cell by cell, replicate by replicate; behind the metrics a column for each axis.
     bad : dict of Path to str
         Parts that cannot be used, and why; their points are missing from `rows`.
     notes : tuple of str
@@ -125,7 +125,7 @@ def read(folder: str | Path) -> Results:
     if rows.is_empty():
         broken = f" ({len(survey.bad)} broken parts)" if survey.bad else ""
         raise InputError(f"{folder} has no results yet{broken}: no point of sweep {sweep.name!r} is finished")
-    return Results(sweep, rows, survey.bad, tuple(notes))
+    return Results(sweep, flat.beside(rows, sweep), survey.bad, tuple(notes))
 
 
 def summarise(

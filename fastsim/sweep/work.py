@@ -11,6 +11,7 @@ from typing import Any
 
 from fastsim.errors import InputError
 from fastsim.sweep.experiments import experiment
+from fastsim.sweep.flat import Column, values
 from fastsim.sweep.imports import Parcel, unpack
 from fastsim.sweep.parts import RunClosed, Writer, encode
 from fastsim.sweep.points import Point
@@ -29,6 +30,7 @@ class Task:
     writer: Writer
     mark: bool
     imports: Parcel = field(default_factory=Parcel)
+    axes: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _part(task: Task, point: Point) -> bytes:
         "replicate": point.replicate,
         "params": point.text,
     }
-    return encode(what, identity, row)
+    return encode(what, identity, row, values(task.axes, point.params))
 
 
 def _sentence(error: Exception) -> str:
