@@ -95,9 +95,7 @@ def test_rows_say_where_they_come_from(reference):
     assert set(reference["spec_hash"]) == {sweep.spec_hash()}
     assert set(reference["code_version"]) == {sweep.code_version}
     assert reference["replicate"].to_list() == [0, 1, 2, 3] * 6
-    assert reference["params"].str.json_path_match("$.traffic.rate_rps").to_list()[:9] == ["0.5"] * 8 + [
-        "1.0"
-    ]
+    assert reference["params"].str.json_path_match("$.traffic.rate_rps").to_list()[:9] == ["0.5"] * 8 + ["1"]
     assert set(reference["samples"]) == {50}
 
 
