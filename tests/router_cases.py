@@ -42,7 +42,7 @@ def routed_case(router: str, seed: int, **settings: Any) -> dict:
         "counted_from": rng.choice(["sent", "sent", "first_token"]),
     }
     if ROUTERS[router].tree is None:
-        drawn["caches"] = rng.choice(["native", "events", "approximate", "approximate"])
+        drawn["caches"] = rng.choice(["native", "events", "in_flight", "in_flight", "approximate"])
     return {**case, **drawn, **settings}
 
 

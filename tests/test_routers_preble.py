@@ -10,6 +10,8 @@ import pytest
 from fastsim import Cluster, simulate
 from fastsim.cluster.prefix import compile_prompts, parts_of_runs, tree_prompts
 from fastsim.cluster.routers._preble_times import A6000, A6000_INTERPOLATED, CLUSTER, prefill_ps, regression_s
+from fastsim.cluster.routers._preble_window import mean_output_tok
+from fastsim.cluster.routers.preble import OUTPUT_MEAN
 from fastsim.cluster.step_time import StepTime
 from fastsim.workloads import make
 from tests.preble_scenes import Stage, play, prompts, random_prompts
@@ -146,8 +148,9 @@ def test_load_leaves_with_the_window():
     paths = [[SYSTEM, DOCUMENT], [SYSTEM, PART], [SYSTEM, OTHER]]
     scene = stage(paths, QUIET | {"horizon_s": 1.0}, replicas=2)
     assert [scene.send(0, 0.0), scene.send(1, 0.5)] == [0, 1]
-    assert scene.view.real[0] > scene.view.real[1] > 0.0
+    assert scene.view.real[0] > scene.view.real[1] == 0.0
     assert scene.send(2, 1.0) == 0  # what was sent a whole window ago no longer counts
+    assert scene.view.real[1] > scene.view.real[0] == 0.0
 
 
 @small
@@ -219,25 +222,40 @@ def test_a_notice_takes_the_replica_off_and_may_be_ignored():
     for notices, choice in ((True, 1), (False, 0)):
         scene = stage(paths, QUIET | {"notices": notices}, replicas=2)
         assert [scene.send(0, 0.0), scene.send(1, 0.1)] == [0, 1]
+        scene.finish_all([0, 1], 0.4)
         scene.report(0, 1, 0, 1000, 0.5)
         scene.report(0, 1, 0, 0, 1.0)
         assert scene.send(2, 1.1) == choice
 
 
 @small
-def test_a_late_notice_takes_off_what_was_sent_again_until_that_ends():
-    """The document is evicted, sent again before the notice comes, and known again when its request ends."""
+def test_a_notice_does_not_take_off_what_a_request_in_flight_will_compute():
+    """The document is evicted while requests 2 and 3 queue for it; when they have ended, a notice counts."""
     paths = [[SYSTEM, DOCUMENT], [SYSTEM, OTHER], [SYSTEM, DOCUMENT], [SYSTEM, DOCUMENT], [SYSTEM, DOCUMENT]]
     scene = stage(paths, QUIET, replicas=2)
     assert [scene.send(0, 0.0), scene.send(1, 0.1)] == [0, 1]
+    scene.finish_all([0, 1], 0.4)
     scene.report(0, 1, 0, 1000, 0.5)
     assert scene.send(2, 1.0) == 0
-    scene.report(0, 1, 0, 0, 1.1)  # of an eviction before request 2 came
-    assert scene.send(3, 1.2) == 1
-    scene.finish_all([0, 2], 1.3)
-    scene.report(3, 1, 1, 1000, 1.35)
-    scene.report(3, 1, 1, 500, 1.36)  # a part lost is a node lost
-    assert scene.send(4, 1.4) == 0
+    scene.report(0, 1, 0, 0, 1.1)
+    assert scene.send(3, 1.2) == 0
+    scene.finish_all([2], 1.3)
+    scene.report(3, 1, 0, 1000, 1.31)
+    scene.report(3, 1, 0, 0, 1.32)  # request 3 is still there
+    scene.finish_all([3], 1.34)
+    scene.report(3, 1, 0, 1000, 1.35)
+    scene.report(3, 1, 0, 500, 1.36)  # a part lost is a node lost
+    assert scene.send(4, 1.4) == 1
+
+
+@small
+@pytest.mark.parametrize(("mean", "expected"), [("replica", [45.0, 7.0]), ("all", [26.0, 26.0])])
+def test_the_mean_answer_is_of_the_replica_or_of_all(mean, expected):
+    workload = prompts([[SYSTEM, DOCUMENT], [SYSTEM, OTHER]], SYMBOL_TOK, [100, 100], [45, 7])
+    scene = Stage(workload, "preble", QUIET | {"output_mean": mean}, replicas=2)
+    assert [scene.serve(0, 0.0), scene.serve(1, 0.1)] == [0, 1]
+    of_all = scene.view.params[OUTPUT_MEAN] == 1
+    assert [mean_output_tok(scene.view, r, of_all, 1.0) for r in (0, 1)] == expected
 
 
 @small
@@ -288,6 +306,7 @@ def drawn_params(rng: random.Random) -> dict:
         "times": rng.choice(["cluster", "cluster", "a6000", "a6000_interpolated", "a100", "llama_70b_h100"]),
         "longest": rng.choice(["deepest", "largest"]),
         "decode_ratio": rng.choice(["outstanding", "hits"]),
+        "output_mean": rng.choice(["replica", "all"]),
     }
 
 

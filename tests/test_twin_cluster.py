@@ -159,6 +159,26 @@ def test_approximate_caches_are_what_was_sent_and_fits(num_blocks, expected):
     assert chosen == [0, 0, 0, 0, 1, 0, expected]
 
 
+def test_prompts_in_flight_count_as_held_until_they_end():
+    rows = [(0.0, [9], 1), (0.0, [1, 2], 1), (0.0, [1, 2], 1)]
+    settings_ = {"router": "prefix_affinity", "replicas": 2}
+    for view in ("live", "own"):
+        assert replica_of(*rows, view=view, caches="events", **settings_) == [0, 1, 0]
+        assert replica_of(*rows, view=view, caches="in_flight", **settings_) == [0, 1, 1]
+
+
+def test_routers_do_not_know_of_others_prompts_in_flight_in_their_own_view():
+    owner = generator(0, 0, "routers").integers(2, size=8).tolist()
+    turns = [owner[:i].count(owner[i]) for i in range(8)]
+    second = next(i for i in range(8) if owner[i] == owner[0] and turns[i] == 1)
+    other = next(i for i in range(second + 1, 8) if owner[i] != owner[0] and turns[i] != 1)
+    rows = [(0.0, [8 if k in (second, other) else k], 3) for k in range(8)]
+    settings_ = {"router": "prefix_affinity", "replicas": 8, "routers": 2, "caches": "in_flight"}
+    assert replica_of(*rows, view="own", **settings_) == turns
+    chosen = replica_of(*rows, view="live", **settings_)
+    assert chosen[other] == chosen[second] == second
+
+
 @pytest.mark.parametrize("view", ["periodic(0)", "delayed(-1)", "periodically", "fresh"])
 def test_an_unknown_view_is_refused(view):
     with pytest.raises(ValueError, match="view"):

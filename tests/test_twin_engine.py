@@ -143,7 +143,7 @@ def test_lecture_hits_whole_segments_and_computes_at_least_one_token():
     replica, requests = make_replica(LECTURE, whole, whole, asking, segments={"1": 5, "2": 10, "3": 4})
     while replica.in_flight():
         step(replica)
-    assert [request.hit_tok for request in requests] == [0, 5, 15]
+    assert [request.hit_tok for request in requests] == [0, 14, 15]
     assert replica.memory.cached_copies_tok() == 15
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastsim._jit import kernel
 from fastsim.cluster._extents import check_pools
-from fastsim.cluster._kv import find_hits, hold_hits, start_path, take_blocks
+from fastsim.cluster._kv import find_hits, hold_hits, most_hit, start_path, take_blocks
 from fastsim.cluster._order import next_waiting, rank_waiting
 from fastsim.cluster._queues import append_running, remove_waiting
 from fastsim.cluster._running import blocks_of, schedule
@@ -110,7 +110,7 @@ def _admit(s, r, i):
         whole += req[i, OUTPUT] - req[i, GENERATED]
     need = blocks_of(s, whole)
     kept_back = s.cfg[WATERMARK] if rep[r, N_RUNNING] > 0 else 0
-    most = (total - 1) // block
+    most = most_hit(s, total)
     reusable = min(most, req[i, SHARED]) if req[i, PREEMPTED] == 0 else most
     if need - reusable + kept_back > rep[r, FREE]:  # whatever is cached: no need to look
         return 0
@@ -119,7 +119,7 @@ def _admit(s, r, i):
     if need + held_by_none + kept_back > rep[r, FREE] or s.pool[FAULT] != NO_FAULT:
         return 0
     hold_hits(s, r, i, pieces)
-    computed = hit * block
+    computed = min(hit * block, total - 1)
     tokens = min(total - computed, rep[r, LEFT])
     if s.cfg[RESERVE] == 0:
         need = blocks_of(s, computed + tokens) - hit

@@ -2,13 +2,15 @@
 
 For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its
 start, so that one walk down a prompt's runs matches all replicas at once; how large a part is, a table tells.
-They follow the cache events (`_events`) as these reach the routers.
+They follow the cache events (`_events`) as these reach the routers. Where prompts in flight count as held, the
+view has masks of these, too (`_flight`).
 """
 
 from __future__ import annotations
 
 from fastsim._bits import bit_count, lowest_bit
 from fastsim._jit import kernel
+from fastsim.cluster._flight import knows_of_flights
 from fastsim.cluster._masks import fill
 from fastsim.cluster._state import (
     ACTIVE,
@@ -75,27 +77,56 @@ def _held(s, key):
     return get(s.seen, key, 0)
 
 
+@kernel(inline="always")
+def _all_of(s, view, flights, run, word):
+    """Mask of the replicas that hold all of a run, or are to compute it."""
+    return s.mask[run, word] | view.flying[run, word] if flights else s.mask[run, word]
+
+
+@kernel(inline="always")
+def _part_of(s, view, flights, run, word):
+    """Mask of the replicas that hold a part of a run, or are to compute one, but not all of it."""
+    partly = (s.mask.shape[1] >> 1) + word
+    if flights:
+        whole = s.mask[run, word] | view.flying[run, word]
+        return (s.mask[run, partly] | view.flying[run, partly]) & ~whole
+    return s.mask[run, partly]
+
+
+@kernel(inline="always")
+def _held_or_flying(s, view, flights, run, r):
+    """Blocks of a run, from its start, that replica r holds or is to compute."""
+    held = _held(s, run * s.cfg[REPLICAS] + r)
+    if flights:
+        partly = (s.mask.shape[1] >> 1) + r // BITS
+        if view.flying[run, partly] >> (r % BITS) & 1:
+            held = max(held, view.flown_blk[run])
+    return held
+
+
 @kernel
-def longest_match(s, path, limit, best):
+def longest_match(s, view, path, limit):
     """Longest prefix of a prompt that some replica holds.
 
     Parameters
     ----------
     s : State
+    view : View
+        ``view.best`` is made the mask of the replicas that hold that much; all of them if nobody holds
+        anything.
     path : int
         First entry of the prompt in ``s.path``.
     limit : int
         Blocks of the prompt that may be matched, all of them on shared runs.
-    best : int64[words]
-        Out: mask of the replicas that hold that much; all of them if nobody holds anything.
 
     Returns
     -------
     int
         Blocks matched.
     """
-    mask = s.mask
-    words = mask.shape[1] >> 1
+    best = view.best
+    words = s.mask.shape[1] >> 1
+    flights = knows_of_flights(view)
     fill(best, s.cfg[ACTIVE])
     depth = 0
     while depth < limit:
@@ -103,42 +134,42 @@ def longest_match(s, path, limit, best):
         length = min(s.run_len[run], limit - depth)
         holders = 0
         for word in range(words):
-            holders |= best[word] & mask[run, word]
+            holders |= best[word] & _all_of(s, view, flights, run, word)
         if holders == 0 or length < s.run_len[run]:
-            return depth + _longest_part(s, run, length, best)
+            return depth + _longest_part(s, view, run, length)
         for word in range(words):
-            best[word] &= mask[run, word]
+            best[word] &= _all_of(s, view, flights, run, word)
         depth += length
         path += 1
     return depth
 
 
 @kernel
-def _longest_part(s, run, length, best):
-    """Narrow `best` to the replicas that hold most of the first `length` blocks of a run; returns how many.
+def _longest_part(s, view, run, length):
+    """Narrow ``view.best`` to those that hold most of the first `length` blocks of a run; returns how many.
 
-    If none of them holds any, `best` stays as it is.
+    If none of them holds any, it stays as it is.
     """
-    mask = s.mask
-    words = mask.shape[1] >> 1
-    replicas = s.cfg[REPLICAS]
+    best = view.best
+    words = s.mask.shape[1] >> 1
+    flights = knows_of_flights(view)
     most = 0
     for word in range(words):
-        if best[word] & mask[run, word]:
+        if best[word] & _all_of(s, view, flights, run, word):
             most = length
-        left = best[word] & mask[run, words + word]
+        left = best[word] & _part_of(s, view, flights, run, word)
         while left and most < length:
             replica = word * BITS + lowest_bit(left)
             left &= left - 1
-            most = max(most, min(length, _held(s, run * replicas + replica)))
+            most = max(most, min(length, _held_or_flying(s, view, flights, run, replica)))
     if most == 0:
         return 0
     for word in range(words):
-        keep = best[word] & mask[run, word] if most == length else 0
-        left = best[word] & mask[run, words + word]
+        keep = best[word] & _all_of(s, view, flights, run, word) if most == length else 0
+        left = best[word] & _part_of(s, view, flights, run, word)
         while left:
             low = left & -left
-            if _held(s, run * replicas + word * BITS + lowest_bit(left)) >= most:
+            if _held_or_flying(s, view, flights, run, word * BITS + lowest_bit(left)) >= most:
                 keep |= low
             left ^= low
         best[word] = keep
@@ -146,25 +177,23 @@ def _longest_part(s, run, length, best):
 
 
 @kernel
-def every_match(s, path, limit, best, match, found):
+def every_match(s, view, path, limit):
     """Tokens of a prompt's prefix that each replica holds.
 
     Parameters
     ----------
     s : State
+    view : View
+        ``view.match`` gets the tokens, ``view.found`` is made the mask of the replicas with a match.
     path, limit : int
         As for `longest_match`.
-    best : int64[words]
-        Scratch.
-    match : int64[replicas]
-        Out: tokens.
-    found : int64[words]
-        Out: mask of the replicas with a match.
     """
-    mask = s.mask
-    words = mask.shape[1] >> 1
+    best = view.best
+    match = view.match
+    found = view.found
+    words = s.mask.shape[1] >> 1
+    flights = knows_of_flights(view)
     block = s.cfg[BLOCK]
-    replicas = s.cfg[REPLICAS]
     clear_matches(match, found)
     fill(best, match.shape[0])
     depth = 0
@@ -174,8 +203,8 @@ def every_match(s, path, limit, best, match, found):
         length = min(s.run_len[run], limit - depth)
         some = 0
         for word in range(words):
-            whole = best[word] & mask[run, word]
-            part = best[word] & mask[run, words + word]
+            whole = best[word] & _all_of(s, view, flights, run, word)
+            part = best[word] & _part_of(s, view, flights, run, word)
             gone = best[word] & ~whole & ~part
             if depth > 0 and gone:
                 set_all(match, word, gone, depth * block)
@@ -184,7 +213,7 @@ def every_match(s, path, limit, best, match, found):
                 low = part & -part
                 r = word * BITS + lowest_bit(part)
                 part ^= low
-                held = min(length, _held(s, run * replicas + r))
+                held = min(length, _held_or_flying(s, view, flights, run, r))
                 match[r] = (depth + held) * block
             best[word] = whole
             some |= whole

@@ -111,6 +111,16 @@ def evict_all(s, r):
     s.rep[r, EVICTED] = evicted
 
 
+@kernel(inline="always")
+def most_hit(s, total):
+    """Blocks of `total` tokens that may be hit, though the last token is always computed, for its output.
+
+    vLLM computes the block that has it. The lecture's segments are hit whole: then one token is computed
+    again that is in the cache.
+    """
+    return total if s.cfg[WHOLE] else (total - 1) // s.cfg[BLOCK]
+
+
 @kernel
 def find_hits(s, r, i, limit):
     """Look up request i's longest cached prefix of at most `limit` blocks.

@@ -10,6 +10,7 @@ from fastsim._bits import lowest_bit
 from fastsim._jit import kernel
 from fastsim.cluster import engine
 from fastsim.cluster._events import publish, show_published
+from fastsim.cluster._flight import count_flight, knows_of_flights
 from fastsim.cluster._index import every_match, longest_match, show
 from fastsim.cluster._masks import change_load, least_loaded_of
 from fastsim.cluster._news import write_gauges
@@ -183,7 +184,7 @@ def _nearest(s, view, i, now):
     little. So the replica found is brought up to now; if it has kept its match, nobody has a longer one.
     """
     while True:
-        blocks = longest_match(s, s.req[i, PATH], _limit(s, i), view.best)
+        blocks = longest_match(s, view, s.req[i, PATH], _limit(s, i))
         r = least_loaded_of(view.load, view.level, view.best)
         lazy = s.lazy[r // BITS] >> (r % BITS) & 1
         if blocks == 0 or lazy == 0 or s.cfg[TRACK] != TRACK_LIVE or not catch_up(s, r, now):
@@ -223,7 +224,7 @@ def _look_at_caches(s, view, i, now):
         limit = _limit(s, i)
         if s.cfg[TRACK] == TRACK_LIVE and limit > 0:
             _catch_up_holders(s, i, now)
-        every_match(s, s.req[i, PATH], limit, view.best, view.match, view.found)
+        every_match(s, view, s.req[i, PATH], limit)
 
 
 # --- a request arrives --------------------------------------------------------------------------------------
@@ -286,6 +287,8 @@ def refresh(s, view, now):
 @kernel
 def count_sent(s, view, i, r):
     """Let a router that counts for itself count request i, which it has just sent to replica r."""
+    if knows_of_flights(view):
+        count_flight(s, view, i, r, 1)
     if s.cfg[LOAD_VIEW] == OWN:
         if s.cfg[AT_FIRST] == 0:
             change_load(view.load, view.level, r, 1)
@@ -322,6 +325,18 @@ def _count_finished(s, view, i, r):
 
 
 @kernel
+@kernel
+def _count_others(s, views, i, r, by):
+    """Let the other routers count request i among those in flight, or take it off, if they hear of it."""
+    kind = s.cfg[LOAD_VIEW]
+    if kind in (LIVE, OWN):  # a live view is one for all
+        return
+    for k in range(s.cfg[ROUTERS]):
+        if k != s.owner[i]:
+            count_flight(s, view_at(views, k), i, r, by)
+
+
+@kernel
 def _read(s, views, heard, row):
     """Give the routers one report; returns whether it is of a request's first token or end."""
     news = s.news
@@ -342,6 +357,8 @@ def _read(s, views, heard, row):
         return False
     view = view_at(views, s.owner[what])
     if kind == SENT:
+        if knows_of_flights(view):
+            _count_others(s, views, what, r, 1)
         if s.cfg[BY_NEWS] and s.cfg[AT_FIRST] == 0 and s.cfg[LOAD_VIEW] != OWN:
             change_load(view.load, view.level, r, 1)
         return False
@@ -350,6 +367,9 @@ def _read(s, views, heard, row):
         _count_first(s, view, what, r)
     elif kind == FINISHED_NOW:
         _count_finished(s, view, what, r)
+        if knows_of_flights(view):
+            count_flight(s, view, what, r, -1)
+            _count_others(s, views, what, r, -1)
     heard(view, kind, what, r, news[row, NEWS_VALUE])
     return True
 

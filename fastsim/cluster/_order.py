@@ -7,7 +7,7 @@ rank is next, ties in the queue's own order. What the orders are and where they 
 from __future__ import annotations
 
 from fastsim._jit import kernel
-from fastsim.cluster._kv import find_hits
+from fastsim.cluster._kv import find_hits, most_hit
 from fastsim.cluster._state import (
     BLOCK,
     BY_HEAD,
@@ -78,8 +78,9 @@ def _total_tok(s, i):
 @kernel
 def _cached_tok(s, r, i):
     """Tokens that request i would hit if it were admitted now."""
-    _, blocks, _ = find_hits(s, r, i, (_total_tok(s, i) - 1) // s.cfg[BLOCK])
-    return blocks * s.cfg[BLOCK]
+    total = _total_tok(s, i)
+    _, blocks, _ = find_hits(s, r, i, most_hit(s, total))
+    return min(blocks * s.cfg[BLOCK], total - 1)
 
 
 @kernel

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastsim.workloads import Workload
 
 VIEWS = ("native", "live", "own", "periodic(T)", "delayed(d)")
-CACHES = ("native", "events", "approximate")
+CACHES = ("native", "events", "in_flight", "approximate")
 COUNTED = ("sent", "first_token")
 Routers = Annotated[int, Meta(ge=1, le=64)]
 _TIMED = re.compile(r"(periodic|delayed)\((.*)\)")
@@ -52,6 +52,8 @@ class Knowledge:
         Whether a request counts from its first token on, not from when it was sent.
     routers : int
         Independent routers that share the traffic.
+    flights : bool
+        Whether prompts in flight count as held.
     """
 
     loads: int
@@ -61,14 +63,16 @@ class Knowledge:
     delay_ps: int
     at_first_token: bool
     routers: int
+    flights: bool = False
 
     def configure(self, cfg: np.ndarray, policy: Router) -> None:
         """Write the settings into ``State.cfg``."""
         needs = sum(_NEEDS[need] for need in policy.needs)
         by_news = self.loads in (st.OWN, st.DELAYED) or self.at_first_token
         own = st.OWN in (self.loads, self.metrics)
-        news = st.NEWS_SENT * (self.loads == st.DELAYED)
-        news |= st.NEWS_REQUESTS * (by_news or own or policy.heard is not None)
+        told_of_others = self.flights and self.routers > 1 and self.loads == st.PERIODIC
+        news = st.NEWS_SENT * (self.loads == st.DELAYED or told_of_others)
+        news |= st.NEWS_REQUESTS * (by_news or own or self.flights or policy.heard is not None)
         caches = self.track == st.TRACK_DELAYED or (policy.heard is not None and "evictions" in policy.needs)
         news |= st.NEWS_CACHES * caches
         gauged = (self.loads == st.DELAYED and "work" in policy.needs) or (
@@ -128,7 +132,7 @@ def settle(
     view : str
         "native" is as the policy's system has it; see `parse_view`.
     routers : int
-    caches : {"native", "events", "approximate"}
+    caches : {"native", "events", "in_flight", "approximate"}
     counted_from : {"sent", "first_token"}
 
     Raises
@@ -154,12 +158,16 @@ def settle(
         metrics, period_ps = st.PERIODIC, scrape_ps
     events = st.LIVE if kind == "own" else loads
     track = st.TRACK_OFF
-    if kind == "periodic" or policy.needs & {"match", "matches"}:
+    follows = bool(policy.needs & {"match", "matches"})
+    if kind == "periodic" or follows:
         track = _TRACKS[events]
-    if caches == "approximate" and policy.needs & {"match", "matches"}:
+    caches = policy.caches if caches == "native" else caches
+    if caches == "approximate" and follows:
         track = st.TRACK_TREE
     delay_ps = time_ps if kind == "delayed" else 0
-    return Knowledge(loads, metrics, track, period_ps, delay_ps, counted_from == "first_token", routers)
+    at_first = counted_from == "first_token"
+    flights = caches == "in_flight" and follows
+    return Knowledge(loads, metrics, track, period_ps, delay_ps, at_first, routers, flights)
 
 
 # --- arrays -------------------------------------------------------------------------------------------------
@@ -200,6 +208,7 @@ def new_views(
         "params": policy.vector(params),
         **_step_time(policy, workload, cluster),
     }
+    flights = _flights(state, knowledge)
     views = []
     for k in range(knowledge.routers):
         own = {}
@@ -220,6 +229,10 @@ def new_views(
             "count": np.zeros((st.table_slots(policy.room(policy.count, params, size)), 2), np.int64),
             "rng": stream(seed, replicate, "routing" if k == 0 else f"routing {k}"),
         }
+        if knowledge.loads == st.LIVE:
+            own |= flights
+        else:
+            own |= {name: array.copy() for name, array in flights.items()}
         views.append({**shared, **_copied(tree), **own})
     return [View(**_seen(arrays, int(state.cfg[st.ACTIVE]))) for arrays in views]
 
@@ -262,6 +275,16 @@ def _step_time(policy: Router, workload: Workload, cluster: Cluster) -> dict[str
     longest_tok = int(workload.prompt_tok.max(initial=1))
     coef, ptr, knots = cluster.steps.compiled(step_tok=longest_tok, context_tok=longest_tok)
     return {"step_coef": coef, "step_ptr": ptr, "step_knots": knots}
+
+
+def _flights(state: Any, knowledge: Knowledge) -> dict[str, np.ndarray]:
+    """Prompts in flight, of which there are none yet; without rows where they are not known."""
+    runs = len(state.run_len) if knowledge.flights else 0
+    return {
+        "flying": np.zeros((runs, 2 * state.level.shape[1]), np.int64),
+        "flights": np.zeros((runs, len(state.load)), np.int64),
+        "flown_blk": np.zeros(runs, np.int64),
+    }
 
 
 def _tree(

@@ -169,8 +169,11 @@ def simulate(
     caches : str
         How policies that follow caches know of them: "events" as replicas report when a step ends, as fresh
         as the view (docs/cache-events.md);
-        "approximate" by what the router sent, forgetting the oldest blocks beyond a replica's capacity;
-        "native" is events, except for policies that keep a tree of their own.
+        "in_flight" by events, and by the prompts sent there that have not ended, which are about to be
+        computed: a router knows what it sent itself at once, what others sent, and all ends, as fresh as
+        the view; "approximate" by what the router sent, forgetting the oldest blocks beyond a replica's
+        capacity; "native" as the policy's system does: in flight for the lecture's policies, else events,
+        except for policies that keep a tree of their own.
     counted_from : str
         From when a request counts as load: "sent", or "first_token" where routers learn of it only then.
     seed, replicate : int

@@ -16,7 +16,7 @@ from fastsim.cluster.routers import _preble_window as win
 from fastsim.cluster.routers import preble as pr
 from fastsim.cluster.routers.registry import ROUTERS, router
 from fastsim.cluster.routers.tree import BLOCK_TOK, tree_match, tree_matches
-from fastsim.cluster.routers.view import NOW_PS, PROMPT_TOK
+from fastsim.cluster.routers.view import PROMPT_TOK
 from fastsim.cluster.simulate import simulate
 from fastsim.lecture import cluster_runs as runs
 
@@ -30,7 +30,7 @@ REPLICAS = 4  # there is a score a replica, which must do for all terms
 @kernel
 def _candidates(view, request):
     """Let ``view.best`` have the replicas whose costs E2 compares."""
-    win.expire(view, view.prompt[NOW_PS], pr.horizon_ps(view), view.params[pr.OUTPUT])
+    pr.renew_window(view)
     pr.prepare(view, request)
     tree_matches(view, request)
     cached_tok = tree_match(view, request) * view.tree[BLOCK_TOK]

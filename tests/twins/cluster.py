@@ -29,6 +29,7 @@ from tests.twins.views import (
     State,
     covered,
     held_tok,
+    keys_of,
     reckoned_state,
     runs_of,
     seen,
@@ -153,17 +154,19 @@ class Cluster:
     def _set_rules(self, case: dict, params: dict) -> None:
         entry = self.entry
         matches = bool(entry.needs & {"match", "matches"})
+        caches = case.get("caches", "native")
+        known_by = entry.caches if caches == "native" else caches
         self.rules: Rules = settle(
             case.get("view", "native"),
             entry.view,
             params.get("scrape_s", 0.0),
-            case.get("caches", "native") == "approximate" and matches,
+            known_by if matches else "events",
             case.get("counted_from", "sent"),
         )
         rules = self.rules
         by_reports = rules.loads in ("own", "delayed") or rules.at_first_token
         heard = entry.heard is not None
-        self.reports_requests = by_reports or rules.metrics == "own" or heard
+        self.reports_requests = by_reports or rules.metrics == "own" or heard or rules.in_flight
         follows = matches and rules.caches == "delayed"
         self.reports_caches = follows or (heard and "evictions" in entry.needs)
 
@@ -264,10 +267,32 @@ class Cluster:
         def match(replica: int) -> int:
             if rules.caches == SENT:
                 return router.sent_blocks.matched_tok(request, replica)
-            return held_tok(request, known[rules.caches][replica].held)
+            held = known[rules.caches][replica].held
+            return held_tok(request, held, *self._flying(router, replica))
 
         loads, metrics = (known[kind][: self.active] for kind in (rules.loads, rules.metrics))
         return seen(self.now_ps, rules, loads, metrics, self.kv_blocks, match)
+
+    def _flying(self, router: Router, replica: int) -> list[frozenset[int]]:
+        """Keys that a replica is about to compute, of the requests that a router knows to be in flight there.
+
+        Its own it knows of at once, the others' and that any has ended as fresh as its view.
+        """
+        rules = self.rules
+        if not rules.in_flight:
+            return []
+        until_ps = self.now_ps - rules.delay_ps
+        if rules.loads == "periodic":
+            until_ps = self.now_ps // rules.period_ps * rules.period_ps
+        own = [
+            request
+            for request in self.requests
+            if request.replica == replica
+            and self.owner[request.index] == router.number
+            and (request.done_fs < 0 or request.done_fs // FS_PER_PS > until_ps)
+        ]
+        others = [] if rules.loads == "own" else [self._known(rules.loads, router)[replica].prompts]
+        return [keys_of(own), *others]
 
     # --- reports ---
 

@@ -335,7 +335,7 @@ class Replica:
             if budget == 0 or len(self.running) == self.max_seqs:
                 return
             hits = self.memory.hits(request)
-            hit_tok = self.memory.hit_tok(hits)
+            hit_tok = self.hit_tok_of(request, hits)
             chunk = min(len(request.tokens) - hit_tok, budget)
             if not self.memory.admit(request, hits, chunk, bool(self.running)):
                 return
@@ -351,6 +351,10 @@ class Replica:
             request.admissions += 1
             self._take(request, chunk)
             budget -= chunk
+
+    def hit_tok_of(self, request: Request, hits: list) -> int:
+        """Tokens that need not be computed: the last one always is, for its output, be it cached or not."""
+        return min(self.memory.hit_tok(hits), len(request.tokens) - 1)
 
     def _take(self, request: Request, chunk: int) -> None:
         self.memory.register(request, request.computed + chunk)

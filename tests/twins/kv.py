@@ -253,14 +253,12 @@ class SegmentMemory:
         return sum(self.cached_tok().values())
 
     def hits(self, request) -> list[Segment]:
-        """Whole cached segments from the start of the prompt; its last token so far is always computed."""
+        """Whole cached segments from the start of the prompt, which may be all of it."""
         found = []
         for key, _ in request.units:
             if key not in self.cached:
                 break
             found.append(self.cached[key])
-        if self.hit_tok(found) == len(request.tokens):
-            found.pop()
         return found
 
     def hit_tok(self, hits: list[Segment]) -> int:

@@ -108,7 +108,7 @@ def victim(replica, name: str, ties: str):
 
 def cached_tok(replica, request) -> int:
     """Tokens the request would hit now."""
-    return replica.memory.hit_tok(replica.memory.hits(request))
+    return replica.hit_tok_of(request, replica.memory.hits(request))
 
 
 def common_tok(a, b) -> int:

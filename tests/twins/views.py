@@ -28,6 +28,7 @@ class Rules:
     period_ps: int
     delay_ps: int
     at_first_token: bool
+    in_flight: bool = False  # whether prompts sent and not ended count as held
 
 
 def parse_view(view: str) -> tuple[str, int]:
@@ -42,11 +43,11 @@ def parse_view(view: str) -> tuple[str, int]:
     raise ValueError(f"unknown view {view!r}")
 
 
-def settle(view: str, native: str, scrape_s: float, approximate: bool, counted_from: str) -> Rules:
+def settle(view: str, native: str, scrape_s: float, known_by: str, counted_from: str) -> Rules:
     """Rules of a view, where ``native`` and ``scrape_s`` are what the policy's system has."""
     kind, time_ps = parse_view(native if view == "native" else view)
     scrape_ps = to_ps(scrape_s) if view == "native" else 0
-    caches = "sent" if approximate else "live" if kind == "own" else kind
+    caches = "sent" if known_by == "approximate" else "live" if kind == "own" else kind
     return Rules(
         loads=kind,
         metrics="periodic" if scrape_ps else kind,
@@ -54,6 +55,7 @@ def settle(view: str, native: str, scrape_s: float, approximate: bool, counted_f
         period_ps=scrape_ps or (time_ps if kind == "periodic" else 0),
         delay_ps=time_ps if kind == "delayed" else 0,
         at_first_token=counted_from == "first_token",
+        in_flight=known_by == "in_flight",
     )
 
 
@@ -68,6 +70,12 @@ class State:
     running: int
     kv_used: int
     held: Container[int]
+    prompts: frozenset[int] = frozenset()  # keys of the prompts in flight
+
+
+def keys_of(requests: Collection[Request]) -> frozenset[int]:
+    """Keys of all that prompts are made of."""
+    return frozenset(key for request in requests for key, _ in request.units)
 
 
 def true_state(replica: Replica, sent: Collection[Request], published: set[int], keep: bool = True) -> State:
@@ -86,6 +94,7 @@ def true_state(replica: Replica, sent: Collection[Request], published: set[int],
         running=len(replica.running),
         kv_used=replica.memory.capacity - replica.memory.free(),
         held=frozenset(published) if keep else published,
+        prompts=keys_of(sent),
     )
 
 
@@ -155,11 +164,11 @@ class SentBlocks:
         return blocks * (self.block_tok or 1)
 
 
-def held_tok(request: Request, held: Container[int]) -> int:
-    """Tokens of the prompt's leading units that are held, without a gap."""
+def held_tok(request: Request, *held: Container[int]) -> int:
+    """Tokens of the prompt's leading units that are in any of these, without a gap."""
     tokens = 0
     for key, unit_tok in request.units:
-        if key not in held:
+        if not any(key in keys for keys in held):
             break
         tokens += unit_tok
     return tokens

@@ -49,7 +49,8 @@ N_NODE = 11  # and after that a mask of the replicas that share the node
 USES = 0  # requests of the window that share the node there
 OLDER = 1  # and the column after: its neighbours in the order of use
 SHARE_PS = 3  # work given to the replica since the node's subtree was split
-N_PAIR = 4
+TO_COMPUTE = 4  # requests sent there that share the node and have not ended: it is held or will be computed
+N_PAIR = 5
 
 
 def memory_length(params, size) -> int:
@@ -170,6 +171,20 @@ def count_sent(view, request, r, now):
     memory[SENT] += 1
     memory[row + OUTSTANDING] += 1
     _change(view, request, its, row, 1)
+    _count_to_compute(view, request, r, 1)
+
+
+@kernel
+def _count_to_compute(view, request, r, by):
+    """Add a request to those in flight that share its nodes on replica r, or take it off."""
+    for place in range(view.path_ptr[request], view.path_ptr[request + 1]):
+        view.memory[pair_row(view, view.path[place] * replicas_of(view) + r) + TO_COMPUTE] += by
+
+
+@kernel(inline="always")
+def to_be_computed(view, node, r):
+    """Whether a request in flight on replica r shares a node: then it is there, or will be there again."""
+    return view.memory[pair_row(view, node * replicas_of(view) + r) + TO_COMPUTE] > 0
 
 
 @kernel
@@ -227,6 +242,7 @@ def count_done(view, request, now):
     memory = view.memory
     its = request_row(view, request)
     row = replica_row(memory[its + AT])
+    _count_to_compute(view, request, memory[its + AT], -1)
     memory[its + DONE_PS] = now
     memory[request_row(view, memory[DONE]) + NTH_DONE] = request
     memory[DONE] += 1
@@ -237,8 +253,8 @@ def count_done(view, request, now):
 
 
 @kernel
-def expire(view, now, horizon_ps, output_tok):
-    """Let go what left the window by `now`, and keep the loads of the replicas concerned right."""
+def expire(view, now, horizon_ps):
+    """Let go what left the window by `now`."""
     memory = view.memory
     while memory[SENT_OUT] < memory[SENT]:
         request = memory[request_row(view, memory[SENT_OUT]) + NTH_SENT]
@@ -247,7 +263,6 @@ def expire(view, now, horizon_ps, output_tok):
             break
         memory[SENT_OUT] += 1
         _change(view, request, its, replica_row(memory[its + AT]), -1)
-        update_load(view, memory[its + AT], output_tok)
     while memory[DONE_OUT] < memory[DONE]:
         its = request_row(view, memory[request_row(view, memory[DONE_OUT]) + NTH_DONE])
         if memory[its + DONE_PS] + horizon_ps > now:
@@ -256,7 +271,6 @@ def expire(view, now, horizon_ps, output_tok):
         row = replica_row(memory[its + AT])
         memory[row + N_DONE] -= 1
         memory[row + OUTPUT_TOK] -= memory[its + ITS_OUTPUT_TOK]
-        update_load(view, memory[its + AT], output_tok)
     _age_waits(view, now, horizon_ps)
 
 
@@ -290,16 +304,27 @@ def _age_waits(view, now, horizon_ps):
 
 
 @kernel
-def mean_output_tok(view, r, output_tok):
-    """Mean length of the answers that ended on replica r in the window; `output_tok` if none did."""
-    row = replica_row(r)
-    ended = view.memory[row + N_DONE]
-    return view.memory[row + OUTPUT_TOK] / ended if ended > 0 else output_tok
+def mean_output_tok(view, r, of_all, output_tok):
+    """Mean length of the answers that ended in the window; `output_tok` if none did.
+
+    Of those that ended on replica r, or of all if `of_all` says so.
+    """
+    ended = 0
+    total_tok = 0
+    first, last = (0, replicas_of(view)) if of_all else (r, r + 1)
+    for k in range(first, last):
+        ended += view.memory[replica_row(k) + N_DONE]
+        total_tok += view.memory[replica_row(k) + OUTPUT_TOK]
+    return total_tok / ended if ended > 0 else output_tok
 
 
 @kernel
-def update_load(view, r, output_tok):
-    """Write load L of replica r, in seconds of GPU time, to ``view.real[r]``."""
-    row = replica_row(r)
-    decode_s = view.memory[row + DECODE_PS] * 1e-12
-    view.real[r] = view.memory[row + PREFILL_PS] * 1e-12 + mean_output_tok(view, r, output_tok) * decode_s
+def update_loads(view, of_all, output_tok):
+    """Write load L of each replica, in seconds of GPU time, to ``view.real``."""
+    mean_tok = mean_output_tok(view, 0, True, output_tok) if of_all else 0.0
+    for r in range(view.load.shape[0]):
+        row = replica_row(r)
+        if not of_all:
+            mean_tok = mean_output_tok(view, r, False, output_tok)
+        decode_s = view.memory[row + DECODE_PS] * 1e-12
+        view.real[r] = view.memory[row + PREFILL_PS] * 1e-12 + mean_tok * decode_s

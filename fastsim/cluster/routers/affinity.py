@@ -25,25 +25,32 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @router("prefix_affinity", needs=["match"])
 def prefix_affinity(view, request):
-    """Always the longest match; ties to the fewest requests in flight, then to the lowest index."""
+    """Always the longest match; ties to the fewest requests in flight, then to the lowest index.
+
+    By what replicas have computed, as their events tell; the lecture's counts what is in flight, too.
+    """
     return nearest(view)
 
 
-@router("affinity_threshold", needs=["match"], params=Threshold)
+@router("affinity_threshold", needs=["match"], params=Threshold, caches="in_flight")
 def affinity_threshold(view, request):
-    """The longest match if its share of the prompt is above theta, else the least loaded replica."""
+    """The longest match if its share of the prompt is above theta, else the least loaded replica.
+
+    A match is what a replica holds or was sent and is about to compute (lecture 11, section 3.1).
+    """
     if match_share(view) > view.params[0]:
         return nearest(view)
     return least_loaded(view)
 
 
-@router("cache_aware_guard", needs=["match"], params=Guard)
+@router("cache_aware_guard", needs=["match"], params=Guard, caches="in_flight")
 def cache_aware_guard(view, request):
     """As affinity_threshold, but the least loaded replica while loads are out of balance.
 
     Out of balance: the most loaded has more than `abs_threshold` requests in flight more than the least
     loaded, and more than `rel_threshold` times as many. The idea of SGLang's router, as the lecture
-    simplifies it.
+    simplifies it: that one knows caches by what it sent, the lecture's by what replicas hold and by what they
+    were sent and are about to compute (section 3.1).
     """
     low, high = smallest_and_largest(view.load)
     if high - low > view.params[1] and high > view.params[2] * low:

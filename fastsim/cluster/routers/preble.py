@@ -5,13 +5,15 @@ Srivatsa, He, Abhyankar, Li, Zhang, "Preble: Efficient Distributed Prompt Schedu
 
 * The forest is the router's tree. A prompt enters it when it is sent, and again when its request ends, as
   the local scheduler reports then; a report that a replica holds less of a node than before takes the
-  replica off the node. Answers are in it only as parts of later prompts. Nodes are cached whole or not at
+  replica off the node, unless a request that has the node is in flight there, which will compute what it
+  lacks. Answers are in it only as parts of later prompts. Nodes are cached whole or not at
   all; what no other prompt shares is no node.
 * Nodes are those of the finished tree: a node that a later prompt splits hands its replicas and counts to
   both halves, so that nothing but its length depends on when.
 * Times are the cluster's own step time or the regressions of the released code (`_preble_times`).
-* The decode term of L is the mean length of the answers that ended on the replica in the window, times a
-  decode step of each request alone at its prompt's length.
+* The decode term of L is the mean length of the answers that ended in the window, times a decode step of
+  each request alone at its prompt's length. The paper takes the answers of the replica itself, the lecture
+  those of all replicas (section 3.3).
 * M evicts by the order in which the router sent prompts there.
 * DecodeRatio is the share of a replica's outstanding requests that decode, or of recent prompt tokens that
   were cached when they were sent.
@@ -58,6 +60,7 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     times: Times = "cluster"  # prefill and decode times: the cluster's step time, or a regression of the code
     attend_cached: bool = True  # missed tokens attend to the cached ones before them, which takes time, too
     output_tok: NotNegative = 45.0  # answer length assumed where none has ended in the window; the code's
+    output_mean: Literal["replica", "all"] = "replica"  # whose answers the mean length is of
     exploit: bool = True  # follow the cache where more is cached than missed; else always explore
     longest: Literal["deepest", "largest"] = "deepest"  # which matched node candidates must cache
     load_cost: bool = True  # the terms L, M and P
@@ -78,6 +81,7 @@ class E2(Preble, frozen=True, forbid_unknown_fields=True):
     """Parameters of `e2`: those of `preble`, with the lecture's defaults (section 3, code 03)."""
 
     attend_cached: bool = False
+    output_mean: Literal["replica", "all"] = "all"
     always_full: bool = False
     rebalance: bool = False
     pairing: bool = False
@@ -85,10 +89,11 @@ class E2(Preble, frozen=True, forbid_unknown_fields=True):
 
 
 (
-    HORIZON_S, TIMES, ATTEND_CACHED, OUTPUT, EXPLOIT, LONGEST, LOAD_COST, EVICTION_COST, PREFILL_COST,
-    ALWAYS_FULL, REBALANCE, TH_BAL, PAIRING, DECODE_RATIO, IMBAL_R, AUTOSCALE, LEAST_WAIT_S, NOTICES,
-) = range(18)  # fmt: skip
-LARGEST = HITS = 1  # the second choice of `longest` and of `decode_ratio`
+    HORIZON_S, TIMES, ATTEND_CACHED, OUTPUT, OUTPUT_MEAN, EXPLOIT, LONGEST, LOAD_COST, EVICTION_COST,
+    PREFILL_COST, ALWAYS_FULL, REBALANCE, TH_BAL, PAIRING, DECODE_RATIO, IMBAL_R, AUTOSCALE, LEAST_WAIT_S,
+    NOTICES,
+) = range(19)  # fmt: skip
+LARGEST = HITS = ALL = 1  # the second choice of `longest`, `decode_ratio` and `output_mean`
 
 
 def forest(params, cluster) -> Tree:
@@ -206,13 +211,17 @@ def _hold_largest(view, request, depth_blk):
 
 @kernel
 def note_cache(view, run, r, held_blk):
-    """Take replica r off the nodes of which it holds less than when it last reported that run."""
+    """Take replica r off the nodes of which it holds less than when it last reported that run.
+
+    A request in flight there that shares a node will compute it again, so that stays.
+    """
     told = win.told_row(view, run, r)
     before_blk = view.memory[told]
     view.memory[told] = held_blk
     for part in range(view.part_ptr[run], view.part_ptr[run + 1]):
         node = view.part[part, 0]
-        if lost_run(view, part, before_blk, held_blk) and holds_run(view, node, r):
+        gone = lost_run(view, part, before_blk, held_blk) and holds_run(view, node, r)
+        if gone and not win.to_be_computed(view, node, r):
             view.holds[node, r // BITS] &= ~(1 << (r % BITS))
             view.list[r, SIZE_BLK] -= view.run_blk[node]
             win.unlink(view, node, r)
@@ -224,7 +233,6 @@ def hear(view, kind, what, replica, value):
         win.count_first(view, what, view.prompt[NOW_PS], value)
     elif kind == FINISHED:
         win.count_done(view, what, view.prompt[NOW_PS])
-        win.update_load(view, replica, view.params[OUTPUT])
         remember(view, what, replica)
         win.use_path(view, what, replica)
     elif kind == CACHE and view.params[NOTICES]:
@@ -315,19 +323,25 @@ def _send(view, request, r, key):
     memory[its + win.ITS_OUTPUT_TOK] = view.prompt[OUTPUT_TOK]  # looked at when it has ended
     memory[its + win.ITS_KEY] = key
     if key != NONE and split.shared(view, key):
-        decode_tok = win.mean_output_tok(view, r, view.params[OUTPUT])
+        decode_tok = win.mean_output_tok(view, r, view.params[OUTPUT_MEAN] == ALL, view.params[OUTPUT])
         work_ps = memory[its + win.ITS_PREFILL_PS] + int(decode_tok * memory[its + win.ITS_DECODE_PS])
         split.count_share(view, key, r, work_ps)
     win.count_sent(view, request, r, view.prompt[NOW_PS])
-    win.update_load(view, r, view.params[OUTPUT])
     remember(view, request, r)
     win.use_path(view, request, r)
 
 
 @kernel
+def renew_window(view):
+    """Let go what has left the window by now, and reckon the loads L."""
+    win.expire(view, view.prompt[NOW_PS], horizon_ps(view))
+    win.update_loads(view, view.params[OUTPUT_MEAN] == ALL, view.params[OUTPUT])
+
+
+@kernel
 def decide(view, request):
     """Algorithm 1 and what follows an assignment; returns the replica."""
-    win.expire(view, view.prompt[NOW_PS], horizon_ps(view), view.params[OUTPUT])
+    renew_window(view)
     key_place, key_end_blk = prepare(view, request)
     tree_matches(view, request)
     depth_blk = tree_match(view, request)
@@ -356,7 +370,9 @@ def e2(view, request):
     """Preble's E2 as the lecture simplifies it: follow the cache where it has more than half of the prompt.
 
     Else, and among the replicas that have as much, the least L + M + P. Its switches are `preble`'s;
-    `rebalance` and `pairing` are the lecture's experiments.
+    `rebalance` and `pairing` are the lecture's experiments. Its tree has what was sent, as soon as it was
+    sent: replicas' notices of what they evict take it away, but never what a request in flight there will
+    compute (the lecture, section 3.1).
     """
     return decide(view, request)
 
@@ -375,6 +391,7 @@ def e2(view, request):
 def preble(view, request):
     """Preble as its paper has it: E2 with L + M + P, rebalancing, prefill/decode pairing and autoscaling.
 
-    Every part can be switched off by a parameter.
+    Every part can be switched off by a parameter. What its tree knows of caches is as in `e2`: prompts enter
+    it when they are sent, and evictions are told (sections 3.1 and 3.2 of the paper).
     """
     return decide(view, request)

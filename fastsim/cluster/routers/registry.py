@@ -119,6 +119,8 @@ class Router:
         The system it is the policy of, and the version that was read.
     view : str
         How its system sees loads: the native view.
+    caches : str
+        How its system knows of caches, if it follows them: "events", "in_flight" or "approximate".
     heard : callable, optional
         ``heard(view, kind, what, replica, value)``, called with every report that reaches the router.
     memory, real, count : int or callable
@@ -137,6 +139,7 @@ class Router:
     doc: str
     source: str = ""
     view: str = "live"
+    caches: str = "events"
     heard: Any = None
     memory: Room = 8
     real: Room = 0
@@ -219,6 +222,7 @@ def router(
     blind: bool = False,
     source: str = "",
     view: str = "live",
+    caches: str = "events",
     heard: Callable[..., Any] | None = None,
     memory: Room = 8,
     real: Room = 0,
@@ -246,6 +250,9 @@ def router(
         Where the policy comes from, with a version.
     view : str, optional
         The view its system has: "live", "own", "periodic(T)" or "delayed(d)".
+    caches : str, optional
+        How its system knows of the caches that "match" and "matches" tell of: "events", as replicas report;
+        "in_flight", by events and by the prompts sent that have not ended; "approximate", by what it sent.
     heard : callable, optional
         ``heard(view, kind, what, replica, value)`` is called with every report that reaches the router: a
         request's first token or end, and with "evictions" each change of a cache (`routers.view`).
@@ -294,6 +301,7 @@ def router(
             doc,
             source,
             view,
+            caches,
             listener,
             memory,
             real,

@@ -32,6 +32,10 @@ _FIELDS = {
     "count": "int64[:, 2]",  # the policy's own hash table (`_table`), of as many entries as it asked for
     "score": "float64[::1]",  # [replicas], what the policy made of each, for `fastsim explain`
     "rng": "uint64[::1]",  # [4], the routing stream
+    # Prompts in flight, by the runs of the engine (_flight.py); no rows unless caches are known "in_flight":
+    "flying": "int64[:, ::1]",  # [runs, 2 words], masks of the replicas that are to compute all or a part
+    "flights": "int64[:, ::1]",  # [runs, replicas], how many such requests there are, of either kind
+    "flown_blk": "int64[::1]",  # [runs], how large a part that is
     # What the router remembers having sent where (tree.py). Its prompts are in blocks of its own size:
     "path_ptr": "int64[::1]",  # [requests + 1]
     "path": "int64[::1]",  # runs of all prompts, from the root down

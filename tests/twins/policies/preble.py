@@ -69,7 +69,9 @@ class Preble:
         ended = [
             row.request.output_tok
             for row in self.sent.values()
-            if row.replica == replica and row.done_ps is not None and row.done_ps + self.horizon_ps > self.now
+            if (row.replica == replica or self.params["output_mean"] == "all")
+            and row.done_ps is not None
+            and row.done_ps + self.horizon_ps > self.now
         ]
         return sum(ended) / len(ended) if ended else self.params["output_tok"]
 
@@ -265,7 +267,10 @@ class Preble:
             self.sent[what].done_ps = now_ps
             self.insert(self.sent[what])
         elif kind == CACHE and self.params["notices"]:
+            out = [row for row in self.sent.values() if row.replica == replica and row.done_ps is None]
             for node in lost_nodes(self.on, what, self.told.get((what, replica), 0), value):
+                if any(node in row.path for row in out):
+                    continue  # it will be computed again
                 if replica in self.on[node]:
                     self.on[node].discard(replica)
                     if node in self.used[replica]:
