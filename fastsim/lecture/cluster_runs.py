@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.simulate import Result, simulate, warmup
 from fastsim.lecture.progress import counted
-from fastsim.lecture.verdicts import Row, claim, figure
-from fastsim.stats import mean_interval, paired_difference, paired_ratio, point_is_stable, quantile
+from fastsim.lecture.verdicts import (
+    CANNOT_TELL,
+    REPEATS,
+    VARIANT,
+    Row,
+    apart,
+    claim,
+    figure,
+    formula,
+)
+from fastsim.stats import Interval, mean_interval, paired_difference, paired_ratio, quantile
 from fastsim.stats.stopping import StoppingRule
 from fastsim.workloads import Workload, make
 
@@ -27,12 +36,15 @@ __all__ = [
     "Policy",
     "Sample",
     "Traffic",
+    "again",
     "difference",
     "judged",
     "measure",
+    "overloaded",
     "ratio",
     "requests",
     "shown",
+    "variant",
 ]
 
 Array = NDArray[np.float64]
@@ -49,8 +61,9 @@ METRICS = {
     "hit": ("hit rate", ""),
     "copies": ("copies of each cached token", ""),
     "busiest": ("busiest replica's share of requests", ""),
-    "backlog": ("backlog score", ""),
+    "offered_load": ("offered load over capacity", ""),
 }
+GROWING = ("mean", "p99", "low_p99")  # with the run, at overload: a figure of one run then tells nothing
 
 
 @dataclass(frozen=True)
@@ -145,14 +158,19 @@ class Sample:
         return self.metrics[metric]
 
     @property
+    def offered_load(self) -> float:
+        """Offered load over capacity, from a run with all work waiting of the first seed's requests."""
+        return float(self["offered_load"][0])
+
+    @property
     def stable(self) -> bool:
-        """Whether the runs together show no growing backlog."""
-        return bool(point_is_stable(self["backlog"]))
+        """Whether the load offered is at most the capacity."""
+        return self.offered_load <= 1.0
 
     @property
     def effort(self) -> str:
         """How much was simulated, and whether a mean means anything beyond it."""
-        overload = "" if self.stable else ", which end with a backlog that grows"
+        overload = "" if self.stable else f", overloaded ({self.offered_load:.2f} of the capacity)"
         return f"{len(self['mean']):,} runs of {self.traffic.duration_s:g} s{overload}"
 
 
@@ -221,14 +239,15 @@ def _serve(
                 seed=SEED,
                 replicate=replicate,
                 **policy.known,
-            )
+            ),
+            with_capacity=replicate == 0,
         )
         for policy in policies
     ]
 
 
-def measure(result: Result) -> dict[str, float]:
-    """The metrics of a run. A low hit is less than half of the prompt."""
+def measure(result: Result, *, with_capacity: bool = False) -> dict[str, float]:
+    """The metrics of a run. A low hit is less than half of the prompt; the capacity takes one more run."""
     columns, summary = result.columns, result.figures
     latency_s = columns["done_s"] - columns["arrival_s"]
     low = 2 * columns["hit_tok"] < columns["prompt_tok"]
@@ -239,7 +258,7 @@ def measure(result: Result) -> dict[str, float]:
         "hit": summary["hit_rate"],
         "copies": summary["copies"],
         "busiest": float(result.replicas["requests"].max() / len(latency_s)),
-        "backlog": summary["backlog_score"],
+        "offered_load": result.summary["offered_load"] if with_capacity else np.nan,
     }
 
 
@@ -258,7 +277,8 @@ def shown(
     quantity = f"{name}, {sample.policy.name}, {sample.traffic.name}"
     found = mean_interval(sample[metric])
     note = _joined(sample.effort, note)
-    return figure(id, quantity, unit, lecture, decimals, found, _single(sample, sample[metric]), note)
+    row = figure(id, quantity, unit, lecture, decimals, found, _single(sample, sample[metric]), note)
+    return _unless_overloaded(row, metric, sample)
 
 
 def judged(
@@ -267,9 +287,17 @@ def judged(
     """A metric's mean over runs, beside words that we take for a range."""
     name, unit = METRICS[metric]
     quantity = f"{name}, {sample.policy.name}, {sample.traffic.name}"
-    return claim(
-        id, quantity, words, mean_interval(sample[metric]), wanted, _joined(sample.effort, note), unit
-    )
+    found = mean_interval(sample[metric])
+    row = claim(id, quantity, words, found, wanted, _joined(sample.effort, note), unit)
+    return _unless_overloaded(row, metric, sample)
+
+
+def overloaded(id: str, sample: Sample, words: str, wanted: bool, note: str = "") -> Row:
+    """Offered load over capacity, beside words that say whether it is too much."""
+    load = sample.offered_load
+    quantity = f"{METRICS['offered_load'][0]}, {sample.policy.name}, {sample.traffic.name}"
+    held = load > 1.0 if wanted else load < 1.0
+    return formula(id, quantity, "", words, load, held, _joined("one run with all work waiting", note))
 
 
 def ratio(
@@ -287,38 +315,71 @@ def ratio(
     `wanted` is the decimals of a figure, or the range that the whole interval should lie in for words.
     """
     quantity = f"{over.policy.name} / {under.policy.name}, {METRICS[metric][0]}, {over.traffic.name}"
+    values = over[metric] / under[metric]
     found = paired_ratio(over[metric], under[metric])
-    note = _joined(_worse(over, under), note)
-    if isinstance(wanted, tuple):
-        return claim(id, quantity, str(lecture), found, wanted, note)
-    assert not isinstance(lecture, str)
-    single = _single(over, over[metric] / under[metric])
-    return figure(id, quantity, "", lecture, wanted, found, single, note)
+    row = _beside(id, quantity, "", lecture, wanted, found, _single(over, values), _effort(over, under, note))
+    return _unless_overloaded(row, metric, over, under)
 
 
 def difference(
     id: str,
     of: Sample,
     less: Sample,
-    lecture: str,
-    wanted: tuple[float, float],
+    lecture: float | str,
+    wanted: int | tuple[float, float],
     *,
     metric: str = "hit",
     note: str = "",
 ) -> Row:
-    """A metric of one policy less that of another, paired by seed, beside the lecture's words."""
+    """A metric of one policy less that of another, paired by seed, beside the lecture's figure or words."""
     name, unit = METRICS[metric]
     quantity = f"{of.policy.name} less {less.policy.name}, {name}, {of.traffic.name}"
+    values = of[metric] - less[metric]
     found = paired_difference(of[metric], less[metric])
-    return claim(id, quantity, lecture, found, wanted, _joined(_worse(of, less), note), unit)
+    row = _beside(id, quantity, unit, lecture, wanted, found, _single(of, values), _effort(of, less, note))
+    return _unless_overloaded(row, metric, of, less)
+
+
+def variant(row: Row) -> Row:
+    """A row whose parameters are ours: what the lecture concludes under others than it had."""
+    return apart(row, VARIANT) if row.verdict != CANNOT_TELL else row
+
+
+def again(row: Row, what: str) -> Row:
+    """A row of the same claim as another, which has counted: `what` tells how they differ."""
+    return apart(row, REPEATS, what)
+
+
+def _beside(
+    id: str,
+    quantity: str,
+    unit: str,
+    lecture: float | str | None,
+    wanted: int | tuple[float, float],
+    found: Interval,
+    single: tuple[Array, str],
+    note: str,
+) -> Row:
+    """A figure if `wanted` is its decimals, words if it is a range."""
+    if isinstance(wanted, tuple):
+        return claim(id, quantity, str(lecture), found, wanted, note, unit)
+    assert not isinstance(lecture, str)
+    return figure(id, quantity, unit, lecture, wanted, found, single, note)
+
+
+def _unless_overloaded(row: Row, metric: str, *samples: Sample) -> Row:
+    """No verdict on what grows with the run."""
+    if metric in GROWING and row.lecture is not None and not all(sample.stable for sample in samples):
+        return apart(row, CANNOT_TELL, "overload is no evidence")
+    return row
+
+
+def _effort(a: Sample, b: Sample, note: str) -> str:
+    return _joined(a.effort if not a.stable else b.effort, note)
 
 
 def _single(sample: Sample, values: Array) -> tuple[Array, str]:
     return values, f"single runs of {sample.traffic.duration_s:g} s"
-
-
-def _worse(a: Sample, b: Sample) -> str:
-    return a.effort if not a.stable else b.effort
 
 
 def _joined(*notes: str) -> str:

@@ -1,4 +1,8 @@
-"""The terms of basic E2's load cost (P4): E2 as it is, whose scores say what each term came to."""
+"""The terms of basic E2's load cost (P4): E2 as it is, whose scores say what each term came to.
+
+A request has as many costs as replicas are compared: all where it explores, those that hold its prefix where
+it exploits. Means are over costs, all alike.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ __all__ = ["terms"]
 
 NAME = "e2_terms"
 TERMS = ("L", "M", "P", "M > 0")
-REPLICAS = 4  # there is a score a replica, which must do for all terms
+REPLICAS = 4  # there is a score a replica, which must do for all sums
+_SHARE = 1 / 8  # of one count, by which another that is less than 8 goes into the same score
 
 
 @kernel
@@ -39,7 +44,7 @@ def _candidates(view, request):
 
 
 def e2_terms(view, request):
-    """E2, its scores being the mean terms of the costs it compares."""
+    """E2, its scores being sums over the costs it compares: L, M, P, how many, and those with any M."""
     _candidates(view, request)
     load_s, eviction_s, missed_s = 0.0, 0.0, 0.0
     costs, evicting = 0, 0
@@ -53,10 +58,10 @@ def e2_terms(view, request):
             evicting += m_s > 0.0
             costs += 1
     chosen = pr.decide(view, request)
-    view.score[0] = load_s / costs
-    view.score[1] = eviction_s / costs
-    view.score[2] = missed_s / costs
-    view.score[3] = evicting / costs
+    view.score[0] = load_s
+    view.score[1] = eviction_s
+    view.score[2] = missed_s
+    view.score[3] = costs + _SHARE * evicting
     return chosen
 
 
@@ -101,4 +106,11 @@ def _means(traffic: runs.Traffic, replicate: int) -> NDArray[np.float64]:
     asked = runs.requests(traffic, replicate)
     log = simulate(asked, cluster, NAME, seed=runs.SEED, replicate=replicate, record=True).log
     assert log is not None
-    return log["score"].mean(axis=0)
+    return means(log["score"])
+
+
+def means(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`TERMS`, means over all costs, of the sums float64[requests, 4] that `e2_terms` leaves."""
+    costs = np.floor(scores[:, 3])
+    evicting = (scores[:, 3] - costs) / _SHARE
+    return np.array([*scores[:, :3].sum(axis=0), evicting.sum()]) / costs.sum()

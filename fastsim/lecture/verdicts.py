@@ -1,12 +1,16 @@
 """One figure of the lecture beside ours, and how it is judged.
 
 A figure of the lecture comes from one short run or a few. It agrees if it lies in our 95 % interval, or in
-the range that holds 95 % of single runs of the lecture's own length, each widened by the figure's rounding.
+the range that holds 95 % of single runs of the lecture's own length, each widened by the figure's rounding;
+but where single runs range over more than a factor of two, a figure inside tells nothing. Words agree if our
+whole interval lies in the range that we take them for. What was run at overload, repeats another row, is a
+variant of ours or has a seed that was chosen for its digits is no evidence, and has another word.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +18,35 @@ from numpy.typing import NDArray
 
 from fastsim.stats import Interval, quantile
 
-__all__ = ["Row", "claim", "exact", "figure", "formula", "measured", "middle"]
+__all__ = [
+    "AGREES",
+    "CANNOT_TELL",
+    "COUNTED",
+    "DISAGREES",
+    "NOT_SAID",
+    "PICKED",
+    "REPEATS",
+    "UNDECIDED",
+    "VARIANT",
+    "Row",
+    "apart",
+    "claim",
+    "exact",
+    "figure",
+    "formula",
+    "measured",
+    "middle",
+    "without_repeats",
+]
 
 Array = NDArray[np.float64]
+
+AGREES, DISAGREES, UNDECIDED = COUNTED = ("agrees", "disagrees", "undecided")
+CANNOT_TELL = "cannot tell"  # single runs stray too far, or a cluster is overloaded
+VARIANT, REPEATS, PICKED = "variant", "repeats", "picked"  # ours, another row, a seed chosen for its digits
+NOT_SAID = "-"
+WIDEST = 2.0  # the range of single runs, highest over lowest, within which one run tells something
+_FOUND = {AGREES: "it holds", DISAGREES: "it does not hold", UNDECIDED: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +63,8 @@ class Row:
     seeds : int
         Independent runs behind it; 0 for a formula.
     verdict : str
-        ``"agrees"``, ``"disagrees"``, ``"undecided"``, or ``"-"`` where the lecture says nothing.
+        One of `COUNTED`; or ``"cannot tell"``; ``"variant"``, ``"repeats"`` or ``"picked"`` of what is no
+        evidence of its own; or ``"-"`` where the lecture says nothing.
     note : str
         How long the runs were, and why the verdict is what it is.
     """
@@ -60,7 +91,7 @@ def measured(
     unit: str,
     lecture: float | str | None,
     found: Interval,
-    verdict: str = "-",
+    verdict: str = NOT_SAID,
     note: str = "",
 ) -> Row:
     """A row of an interval, the verdict as given; by default the lecture says nothing of it."""
@@ -79,7 +110,7 @@ def exact(
     """Judge a number that takes no simulation: it agrees if it rounds to the lecture's ``decimals``."""
     same = abs(round(ours, decimals) - lecture) < 1e-9
     note = note if same else f"{note}; it gives {ours:.6g}"
-    return Row(id, quantity, unit, lecture, ours, ours, ours, 0, "agrees" if same else "disagrees", note)
+    return Row(id, quantity, unit, lecture, ours, ours, ours, 0, AGREES if same else DISAGREES, note)
 
 
 def formula(
@@ -92,7 +123,7 @@ def formula(
     note: str = "",
 ) -> Row:
     """Beside the lecture's words a number that takes no sample; without words there is no verdict."""
-    verdict = "-" if lecture is None else "agrees" if holds else "disagrees"
+    verdict = NOT_SAID if lecture is None else AGREES if holds else DISAGREES
     return Row(id, quantity, unit, lecture, ours, ours, ours, 0, verdict, note)
 
 
@@ -123,14 +154,18 @@ def figure(
     if lecture is None:
         return measured(id, quantity, unit, None, found, note=note)
     rounding = 0.5 * 10.0**-decimals
-    if found.low - rounding <= lecture <= found.high + rounding:
-        return measured(id, quantity, unit, lecture, found, "agrees", f"in the interval; {note}")
     low, high = middle(spread[0])
     inside = low - rounding <= lecture <= high + rounding
+    near = found.low - rounding <= lecture <= found.high + rounding
+    if (inside or near) and high > WIDEST * low:
+        note = f"cannot tell from one run: {spread[1]} range over {low:.2f} to {high:.2f}; {note}"
+        return measured(id, quantity, unit, lecture, found, CANNOT_TELL, note)
+    if near:
+        return measured(id, quantity, unit, lecture, found, AGREES, f"in the interval; {note}")
     where = f"{'in' if inside else 'outside'} the spread of {spread[1]}, {low:.2f} to {high:.2f}"
     if not inside:
         where += f", {lecture / found.value - 1.0:+.0%} of ours"
-    verdict = "agrees" if inside else "disagrees"
+    verdict = AGREES if inside else DISAGREES
     return measured(id, quantity, unit, lecture, found, verdict, f"{where}; {note}")
 
 
@@ -143,13 +178,39 @@ def claim(
     note: str,
     unit: str = "",
 ) -> Row:
-    """Judge words: the whole interval lies in the range that we take them for, or outside."""
+    """Judge words: the whole interval lies in the range that we take them for, or outside.
+
+    Raises
+    ------
+    ValueError
+        If every positive number is in the range, so that the words could not but agree.
+    """
     low, high = wanted
+    if low <= 0.0 and high == np.inf:
+        raise ValueError(f"{id}, {lecture!r}: a range from {low} to {high} cannot be missed")
     if low <= found.low and found.high <= high:
-        verdict = "agrees"
+        verdict = AGREES
     else:
-        verdict = "disagrees" if found.low > high or found.high < low else "undecided"
+        verdict = DISAGREES if found.low > high or found.high < low else UNDECIDED
     return measured(id, quantity, unit, lecture, found, verdict, note)
+
+
+def apart(row: Row, verdict: str, why: str = "") -> Row:
+    """The same row as no evidence of its own, under another word; its note tells what was found."""
+    found = _FOUND.get(row.verdict, "") if verdict != REPEATS else ""
+    return replace(row, verdict=verdict, note="; ".join(filter(None, [row.note, why, found])))
+
+
+def without_repeats(rows: Iterable[Row]) -> list[Row]:
+    """The rows, of which those that repeat a quantity and the lecture's word on it are no evidence again."""
+    first: dict[tuple[str, object], str] = {}
+    made = []
+    for row in rows:
+        before = first.setdefault((row.quantity, row.lecture), row.id)
+        if before != row.id and row.verdict in COUNTED:
+            row = apart(row, REPEATS, f"as in {before}")
+        made.append(row)
+    return made
 
 
 def middle(values: Array) -> tuple[float, float]:

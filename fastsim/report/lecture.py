@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastsim.errors import InputError, nearest
 from fastsim.lecture.progress import counted
+from fastsim.lecture.verdicts import CANNOT_TELL, COUNTED, without_repeats
 from fastsim.report.queueing import TIME
 from fastsim.report.text import grid, number
 
@@ -57,7 +58,7 @@ def rows(codes: Sequence[str], workers: int, rel_half_width: float | None = None
         options = {"rel_half_width": rel_half_width} if takes_width and rel_half_width is not None else {}
         for row in call(workers, **options):
             found.setdefault((row.id, row.quantity), row)
-    return list(found.values())
+    return without_repeats(found.values())
 
 
 def _function(code: str) -> Callable[..., Sequence[Row]]:
@@ -77,14 +78,16 @@ def table(found: Sequence[Row]) -> str:
 def markdown(found: Sequence[Row]) -> str:
     """The same as a page, with how many figures agree."""
     counts = Counter(row.verdict for row in found if row.verdict != "-")
-    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("agrees", "disagrees", "undecided"))
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*COUNTED, CANNOT_TELL))
     lines = [
         "# The lecture's figures beside ours",
         "",
         "Written by `fastsim lecture --markdown`; `fastsim lecture 02` prints a part, `--json` gives data.",
         f"Of the lecture's figures and words, {tally}. Low and high: 95 % interval over seeds.",
-        "A figure of one run also agrees if it lies in the spread of single runs as long as the lecture's.",
-        "Rows with - are measured beside: the lecture says nothing of them.",
+        "A figure of one run also agrees if it lies in the spread of single runs as long as the lecture's,",
+        "unless they range over more than a factor of two: then, and at overload, it cannot tell.",
+        "Not counted: `variant` (parameters of ours, the conclusion under others), `repeats` (another row),",
+        "`picked` (a seed chosen for its digits), and - (measured beside: the lecture says nothing).",
         "",
         _line([*HEADER, "why"]),
         _line(["---"] * (len(HEADER) + 1)),
