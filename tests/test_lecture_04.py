@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsim.lecture import code_04, toy_worlds
-from fastsim.lecture.verdicts import Row
+from fastsim.lecture.verdicts import CANNOT_TELL, COUNTED, NOT_SAID, PICKED, Row
 from fastsim.report import lecture
 
 IDS = {*(f"M{n}" for n in range(1, 10)), "E6", "E7"}
@@ -31,7 +31,7 @@ def test_every_figure_of_the_code_has_a_row_and_a_verdict(rows):
     assert len(set(quantities)) == len(quantities)
     for row in rows:
         assert row.low <= row.ours <= row.high
-        assert row.verdict in ("agrees", "disagrees", "undecided", "-")
+        assert row.verdict in (*COUNTED, CANNOT_TELL, PICKED, NOT_SAID)
         assert (row.verdict == "-") == (row.lecture is None)
         assert row.note
     assert lecture.CODES["04"] == "fastsim.lecture.code_04:code_04"
@@ -49,7 +49,7 @@ def test_the_picked_seed_has_the_digits_and_says_that_it_was_picked(rows):
         ("M9", "A+B over C+C, a point"),
     ):
         row = named(rows, id, words)
-        assert row.verdict == "agrees"
+        assert row.verdict == "picked"
         assert row.seeds == 0
         assert "picked" in row.note
 

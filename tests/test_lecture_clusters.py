@@ -12,7 +12,7 @@ from fastsim.cluster.simulate import simulate
 from fastsim.errors import InputError
 from fastsim.lecture import cluster_runs, code_01, code_02, code_03, code_04, exercises, one_request
 from fastsim.lecture.cluster_runs import Bench, Policy, Traffic
-from fastsim.lecture.verdicts import Row
+from fastsim.lecture.verdicts import CANNOT_TELL, COUNTED, NOT_SAID, PICKED, REPEATS, VARIANT, Row
 from fastsim.report import lecture
 from fastsim.stats import mean_interval, paired_ratio
 
@@ -33,7 +33,13 @@ def few(monkeypatch):
     def briefly(traffic: Traffic, replicate: int):
         return usual(Traffic(traffic.name, traffic.workload, traffic.params, 20.0), replicate)
 
+    measure = cluster_runs.measure
+
+    def without_capacity(result, *, with_capacity: bool):
+        return {**measure(result), "capacity_rps": 1e3 if with_capacity else np.nan}
+
     monkeypatch.setattr(cluster_runs, "requests", briefly)
+    monkeypatch.setattr(cluster_runs, "measure", without_capacity)
 
 
 def check(rows: list[Row], ids: set[str]) -> None:
@@ -41,7 +47,7 @@ def check(rows: list[Row], ids: set[str]) -> None:
     for row in rows:
         assert list(row.to_dict()) == KEYS
         assert row.low <= row.ours <= row.high
-        assert row.verdict in ("agrees", "disagrees", "undecided", "-")
+        assert row.verdict in (*COUNTED, CANNOT_TELL, VARIANT, REPEATS, PICKED, NOT_SAID)
         assert (row.verdict == "-") == (row.lecture is None)
         assert row.note
         assert row.seeds == 0 or row.id in ("E6", "E7") or f"{row.seeds:,} " in row.note  # test_lecture_04
@@ -148,7 +154,7 @@ def test_lecture_prints_codes_as_json_or_as_a_page(fake, capsys, monkeypatch):
     assert json.loads(out) == [row.to_dict() for row in ROWS]
     code, out, _ = run(capsys, monkeypatch, "--markdown")
     assert (code, fake) == (0, [0.01, 0.05])
-    assert "1 agrees, 1 disagrees, 0 undecided" in out
+    assert "1 agrees, 1 disagrees, 0 undecided, 0 cannot tell" in out
     assert "| A1 | hit / rate | 0.33 | 0.32 | 0.31 | 0.33 | 40 | agrees | 40 runs |" in out
     assert "| A1 | mean (s) | - | 1 | 0.9 | 1.1 | 40 | - | 40 runs |" in out
 
