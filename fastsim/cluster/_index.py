@@ -2,8 +2,8 @@
 
 For every shared run a mask of the replicas that hold all of it and one of those that hold a part from its
 start, so that one walk down a prompt's runs matches all replicas at once; how large a part is, a table tells.
-They follow the cache events (`_events`) as these reach the routers. Where prompts in flight count as held, the
-view has masks of these, too (`_flight`).
+They follow the cache events (`_events`) as these reach the routers. Where prompts in flight count as held,
+the view has masks of these, too (`_flight`).
 """
 
 from __future__ import annotations

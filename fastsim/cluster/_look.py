@@ -325,7 +325,6 @@ def _count_finished(s, view, i, r):
 
 
 @kernel
-@kernel
 def _count_others(s, views, i, r, by):
     """Let the other routers count request i among those in flight, or take it off, if they hear of it."""
     kind = s.cfg[LOAD_VIEW]
