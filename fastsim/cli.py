@@ -75,11 +75,13 @@ def run(
     figures.check(plan)
     folder = out or Path("results") / plan.name
     report = sweeps.run(plan, folder, jobs=jobs, backend=backend, progress=True, note=_note)
-    if report.simulated or report.found:
+    if report.simulated or report.found or report.shared:
         results = _show(folder)
         for path in figures.write(results, folder):
             print(f"figure: {path}")
-    print(f"{report.simulated} points simulated in {report.seconds:.1f} s, {report.found} found in {folder}")
+    shared = f"{report.shared} by another run meanwhile, " if report.shared else ""
+    simulated = f"{report.simulated} points simulated in {report.seconds:.1f} s"
+    print(f"{simulated}, {shared}{report.found} found in {folder}")
     for point, error in list(report.failed.items())[:5]:
         _note(f"failed: {point}: {error}")
     if report.failed:

@@ -230,7 +230,7 @@ def test_a_closed_run_publishes_nothing(tmp_path):
     with pytest.raises(RunClosed):
         writer.publish("b", b"rows")
     with pytest.raises(RunClosed):
-        writer.mark("b")
+        writer.claim("b")
     assert [path.name for path in part_files(tmp_path)] == ["a.parquet"]
 
 
@@ -244,6 +244,26 @@ def test_what_a_killed_run_left_is_removed_but_not_what_a_live_one_uses(tmp_path
         second.publish("b", b"rows")
     assert len(part_files(tmp_path)) == 2
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["lock"]
+
+
+def test_a_point_is_claimed_by_one_run_for_as_long_as_that_lives(tmp_path):
+    with open_run(tmp_path) as second:
+        with open_run(tmp_path) as first:
+            assert first.claim("a")
+            assert first.claim("a")  # its own
+            assert not second.claim("a")
+            assert second.claim("b")
+            first.release("a")
+            assert second.claim("a")
+            assert second.claimed() == ["a", "b"]
+            second.release("a")
+            assert first.claim("a")
+        assert second.claim("a")  # the first is over
+        dead = tmp_path / "tmp" / "run-dead"
+        dead.mkdir()
+        (dead / "lock").touch()
+        (dead / "c.claimed").touch()
+        assert second.claim("c")
 
 
 def test_one_schema(folder):

@@ -63,7 +63,7 @@ def in_a_process(folder: Path, made: dict, cwd: Path = ROOT, **options) -> subpr
         "if __name__ == '__main__':\n"
         f"    sweep = msgspec.structs.replace(parse({made!r}), code_version={version!r})\n"
         f"    report = run(sweep, Path({str(folder)!r}), **{options!r})\n"
-        "    print(report.simulated, report.found, len(report.failed))\n"
+        "    print(report.simulated, report.found + report.shared, len(report.failed))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     streams: Any = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -137,6 +137,36 @@ def test_each_workload_is_built_once_and_each_point_simulated_once(tmp_path):
     assert len(simulated(log)) == POINTS
     assert len(workloads(log)) == 12
     assert sum(workloads(log).values()) == 12
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_two_runs_on_one_folder_share_the_points(tmp_path, reference, backend):
+    log = tmp_path / "log"
+    made = document(log, pause_s=0.05)
+    both = [in_a_process(tmp_path / "out", made, jobs=2, backend=backend) for _ in range(2)]
+    said = [process.communicate(timeout=120) for process in both]
+    counts = [[int(word) for word in out.split()] for out, _ in said]
+    assert [err for _, err in said] == ["", ""]
+    assert [simulated_now + theirs for simulated_now, theirs, _ in counts] == [POINTS, POINTS]
+    assert sum(simulated_now for simulated_now, _, _ in counts) == POINTS
+    assert set(simulated(log).values()) == {1}
+    assert measured(tmp_path / "out").equals(reference.drop(PROVENANCE))
+
+
+def test_a_run_goes_on_with_the_points_of_one_that_is_killed(tmp_path, reference):
+    log = tmp_path / "log"
+    made = document(log, pause_s=0.2)
+    killed = in_a_process(tmp_path / "out", made, jobs=2)
+    wait_for(lambda: len(part_names(tmp_path / "out")) >= 2)
+    other = in_a_process(tmp_path / "out", made, jobs=2)
+    wait_for(lambda: sum(simulated(log).values()) >= 10)
+    killed.kill()
+    killed.communicate()
+    out, err = other.communicate(timeout=120)
+    simulated_now, theirs, failed = map(int, out.split())
+    assert (simulated_now + theirs, failed, err) == (POINTS, 0, "")
+    assert theirs >= 2
+    assert measured(tmp_path / "out").equals(reference.drop(PROVENANCE))
 
 
 def test_a_second_run_simulates_nothing(tmp_path):

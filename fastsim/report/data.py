@@ -21,6 +21,7 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
             "grid": table.title,
             **cell.axes,
             "seeds": cell.seeds,
+            "seeds_missing": cell.missing,
             "seeds_from": cell.why,
             "stable": cell.stable,
             "offered_load": cell.offered_load,

@@ -80,8 +80,9 @@ def summary(table: Table, what: Experiment) -> str:
         (name, [str(cell.axes[axis]) for cell in table.cells])
         for name, axis in zip(_short_names(table.axes), table.axes, strict=True)
     ]
-    if len(seeds) > 1 or {why for _, why in seeds} != {"fixed"}:
-        columns.append(("seeds", [f"{cell.seeds}{MARKS[cell.why]}" for cell in table.cells]))
+    short = any(cell.missing for cell in table.cells)
+    if short or len(seeds) > 1 or {why for _, why in seeds} != {"fixed"}:
+        columns.append(("seeds", [_seeds(cell) for cell in table.cells]))
     if any(cell.offered_load is not None for cell in table.cells):
         columns.append(("offered load", [load(cell.offered_load) for cell in table.cells]))
     for name in table.metrics:
@@ -104,6 +105,12 @@ def summary(table: Table, what: Experiment) -> str:
             *legend(what, table.metrics),
         ]
     )
+
+
+def _seeds(cell: Cell) -> str:
+    """How many seeds there are, of how many if some are missing, and why so many."""
+    of = f" of {cell.seeds + cell.missing}" if cell.missing else ""
+    return f"{cell.seeds}{of}{MARKS[cell.why]}"
 
 
 # After the number of seeds: why there are that many.
@@ -185,13 +192,19 @@ def _notes(table: Table, contrast: Sequence[str]) -> list[str]:
         notes.append("*: stopped by the cap on seeds, wider than the target")
     if "running" in whys:
         notes.append("...: seeds are still to come")
+    if any(cell.missing for cell in table.cells):
+        notes.append("n of m: the other seeds failed, see failed.txt, or are not finished")
     if contrast:
-        notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload")
+        notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload{_of_both(table)}")
         notes.append(_family_note(table, contrast))
     notes += _load_notes([cell.offered_load for cell in table.cells])
     if not all(cell.stable for cell in table.cells):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")
     return notes
+
+
+def _of_both(table: Table) -> str:
+    return ", over the seeds that both have" if any(cell.missing for cell in table.cells) else ""
 
 
 def legend(what: Experiment, names: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ Layout of a results folder::
 
     sweep.json      the sweep as understood, with a checksum
     parts/KEY.parquet   finished points, named by content hash, each with a checksum
-    tmp/run-*/      a running sweep's unfinished files
+    tmp/run-*/      a running sweep's unfinished files, and KEY.claimed for each point it is at
     bad/            parts found broken, set apart, and why
 
 A part is written in ``tmp`` (the same file system), synced and renamed, so it is never seen half-written.
@@ -72,20 +72,28 @@ class Writer:
         except FileNotFoundError:
             raise RunClosed from None
 
-    def mark(self, key: str) -> None:
-        """Note that a point is being simulated, for when the worker is killed."""
-        try:
-            (self.run / f"{key}.started").touch()
-        except FileNotFoundError:
-            raise RunClosed from None
+    def claim(self, key: str) -> bool:
+        """Take a point for this run, or say that another live run on the folder is at it.
 
-    def unmark(self, key: str) -> None:
+        A claim ends with `release`, and with the run that holds it, however that ends.
+        """
+        with _locked(self.run.parent / "lock"):
+            others = [run for run in self.run.parent.glob("run-*") if run != self.run]
+            if any((run / f"{key}.claimed").exists() and _is_alive(run) for run in others):
+                return False
+            try:
+                (self.run / f"{key}.claimed").touch()
+            except FileNotFoundError:
+                raise RunClosed from None
+        return True
+
+    def release(self, key: str) -> None:
         """The point came to an end, good or bad."""
-        (self.run / f"{key}.started").unlink(missing_ok=True)
+        (self.run / f"{key}.claimed").unlink(missing_ok=True)
 
-    def marked(self) -> list[str]:
+    def claimed(self) -> list[str]:
         """Keys of points that were begun and did not come to an end."""
-        return sorted(path.stem for path in self.run.glob("*.started"))
+        return sorted(path.stem for path in self.run.glob("*.claimed"))
 
 
 @contextmanager
@@ -126,19 +134,25 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _remove_dead_runs(temporaries: Path) -> None:
     """Delete what killed runs left: the system released their locks."""
-    for run in temporaries.iterdir():
-        if not run.is_dir():
-            if run.name.startswith("manifest-"):  # of an earlier version that met a full disk
-                run.unlink(missing_ok=True)
+    for path in temporaries.iterdir():
+        if path.name == "lock":
             continue
-        try:
-            with (run / "lock").open("w") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        except FileNotFoundError:
-            pass
-        shutil.rmtree(run, ignore_errors=True)
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+        elif not _is_alive(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(run: Path) -> bool:
+    """Whether a run's process lives: it holds the run's lock for as long as it does."""
+    try:
+        with (run / "lock").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from fastsim.sweep.work import WORKLOADS, Outcome, Task, work
 FAILURES = "failed.txt"
 # Deaths of the whole pool before any point began, in a row, that show it cannot start at all.
 MAX_FALSE_STARTS = 2
+OTHERS_S = 0.2  # between looks at what other runs on the folder have finished
 
 Note = Callable[[str], None]
 
@@ -39,6 +40,9 @@ class RunReport:
     ----------
     simulated, found : int
         Points finished now, and those that were there already.
+    shared : int
+        Points that were finished when their turn came: another run on the same folder was at them (or Dask
+        asked twice, as it does when a worker dies).
     failed : dict of str to str
         Points that ended in an error, in words, and the error.
     seconds : float
@@ -47,6 +51,7 @@ class RunReport:
 
     simulated: int = 0
     found: int = 0
+    shared: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -123,6 +128,7 @@ class _Run:
         self.points: dict[str, Point] = {}
         self.report = RunReport()
         self.outcomes: dict[str, Outcome] = {}
+        self.taken: set[str] = set()  # points that other runs on the folder have been at
         self.spec_hash = sweep.spec_hash()
         self.imports = parcel(sweep.imports)
         self.axes = flat.columns(sweep, (*parts.IDENTITY, *self.what.metrics))
@@ -182,14 +188,16 @@ class _Run:
             try:
                 self.parallel(todo)
             except BrokenExecutor as error:
-                lost = set(self.writer.marked())
+                lost = set(self.writer.claimed())
                 false_starts = 0 if lost else false_starts + 1
                 if false_starts > MAX_FALSE_STARTS:
                     raise InputError(_why_no_worker_starts(error)) from error
                 for point in todo:
                     if point.key in lost and not self.ended(point):
                         self.retry(point)
-            todo = [point for point in todo if not self.ended(point)]
+            before, todo = len(todo), [point for point in todo if not self.ended(point)]
+            if len(todo) == before:  # all are with other runs
+                time.sleep(OTHERS_S)
 
     def parallel(self, todo: Sequence[Point], alone: bool = False) -> None:
         """Hand points to workers and record how they end."""
@@ -203,17 +211,17 @@ class _Run:
 
     def retry(self, point: Point) -> None:
         """Once more, with no other point beside it."""
-        self.writer.unmark(point.key)
+        self.writer.release(point.key)
         try:
             self.parallel([point], alone=True)
         except BrokenExecutor:
-            self.writer.unmark(point.key)
+            self.writer.release(point.key)
             self.record(Outcome(point.key, error="its worker was killed, twice; is there enough memory?"))
 
     def ended(self, point: Point) -> bool:
         """Whether the point has a part or an error; a part may be all that a killed worker left."""
         if point.key not in self.outcomes and self.writer.has(point.key):
-            self.record(Outcome(point.key))
+            self.record(Outcome(point.key, found=point.key in self.taken))
         return point.key in self.outcomes
 
     def task(self, batch: list[Point]) -> Task:
@@ -227,17 +235,19 @@ class _Run:
             spec_hash=self.spec_hash,
             code_version=sweep.code_version,
             writer=self.writer,
-            mark=self.backend != "threads",
             imports=self.imports,
             axes=self.axes,
         )
 
     def record(self, outcome: Outcome) -> None:
         """Count an outcome; an error is kept in words and, with its traceback, in a file."""
+        if outcome.taken:
+            self.taken.add(outcome.key)
+            return
         self.outcomes[outcome.key] = outcome
         self.bar.update(1)
         if not outcome.error:
-            self.report.found += outcome.found
+            self.report.shared += outcome.found
             self.report.simulated += not outcome.found
             return
         name = self.name(self.points[outcome.key])

@@ -53,6 +53,8 @@ class Cell:
         Value of each axis.
     seeds : int
         Replications behind the estimates.
+    missing : int
+        Replications that ought to be there and are not: they failed, or are not finished.
     why : str
         Why there are that many: see `stopping.Verdict`.
     stable : bool
@@ -75,6 +77,7 @@ class Cell:
     differences: dict[str, PairedInterval | None] = field(default_factory=dict)
     offered_load: float | None = None
     families: dict[str, Family] = field(default_factory=dict)
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,8 @@ def _table(
 ) -> Table:
     axes = tuple(by)
     groups = _groups(results, what, grid, axes)
+    if what.lost and what.lost not in metrics and any(one.loses(what.lost) for one in groups.values()):
+        metrics = (*metrics, what.lost)
     compare = what.compare if what.compare in axes else None
     place = axes.index(compare) if compare else 0
     reference = choice.label(grid.cells[0], axes)[place] if compare else None
@@ -210,6 +215,7 @@ def _table(
                 else {},
                 offered_load=group.offered_load,
                 families={name: found[values] for name, found in judged.items()},
+                missing=group.wanted - len(group.replicates),
             )
         )
     return Table(grid.title, axes, metrics, compare, reference, tuple(cells))
@@ -218,12 +224,19 @@ def _table(
 class _Group:
     """The rows of one line of a table: one value a replicate and metric."""
 
-    def __init__(self, rows: pl.DataFrame, stable: bool, offered_load: float | None, why: str) -> None:
+    def __init__(
+        self, rows: pl.DataFrame, stable: bool, offered_load: float | None, why: str, wanted: int
+    ) -> None:
+        self.wanted = wanted
         self.replicates: list[int] = rows["replicate"].to_list()
         self.stable = stable
         self.offered_load = offered_load
         self.why = why
         self._rows = rows
+
+    def loses(self, name: str) -> bool:
+        """Whether any of the input is lost, by the metric that says so."""
+        return any(value is not None and value > 0.0 for value in self._rows[name])
 
     def values(self, name: str, what: Experiment) -> dict[int, float]:
         """The metric by replicate; empty where it is withheld."""
@@ -266,7 +279,7 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     parted = averaged.partition_by("_group", as_dict=True)
     whys, (overloaded, loads) = _whys(results, labels), _loads(results, labels)
     return {
-        label: _Group(parted[(n,)], label not in overloaded, loads.get(label), whys[label])
+        label: _Group(parted[(n,)], label not in overloaded, loads.get(label), *whys[label])
         for label, n in places.items()
         if (n,) in parted
     }
@@ -286,13 +299,14 @@ def _loads(results: Results, labels: dict[str, Label]) -> tuple[set[Label], dict
     return {labels[cell] for cell, rows in said.items() if not overload.keeps_up(rows)}, loads
 
 
-def _whys(results: Results, labels: dict[str, Label]) -> dict[Label, str]:
-    """Why each line has its seeds; of pooled cells, the least favourable."""
+def _whys(results: Results, labels: dict[str, Label]) -> dict[Label, tuple[str, int]]:
+    """Why each line has its seeds (of pooled cells, the least favourable), and how many it ought to have."""
     order = ["fixed", "target", "cap", "running"]
     values = stopping.observed(results.sweep, results.rows)
-    worst: dict[Label, str] = {}
+    worst: dict[Label, tuple[str, int]] = {}
     for block in blocks(results.sweep):
-        why = stopping.verdict(results.sweep, block, values).why
+        verdict = stopping.verdict(results.sweep, block, values)
         for label in (labels[P.text(cell)] for cell in block.cells if P.text(cell) in labels):
-            worst[label] = max(worst.get(label, why), why, key=order.index)
+            why, seeds = worst.get(label, (verdict.why, verdict.seeds))
+            worst[label] = (max(why, verdict.why, key=order.index), min(seeds, verdict.seeds))
     return worst

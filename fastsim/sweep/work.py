@@ -28,17 +28,20 @@ class Task:
     spec_hash: str
     code_version: str
     writer: Writer
-    mark: bool
     imports: Parcel = field(default_factory=Parcel)
     axes: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a point ended: with a part, found or made, or with an error in one sentence and its traceback."""
+    """How a point ended: with a part, found or made, or with an error in one sentence and its traceback.
+
+    It may also not have ended: another run on the same folder is at it (`taken`).
+    """
 
     key: str
     found: bool = False
+    taken: bool = False
     error: str = ""
     trace: str = ""
 
@@ -89,20 +92,21 @@ def work(task: Task) -> list[Outcome]:
 
 
 def _simulate(task: Task, point: Point) -> Outcome:
-    if task.writer.has(point.key):  # another run on the same folder was faster
-        return Outcome(point.key, found=True)
-    if task.mark:
-        task.writer.mark(point.key)
+    if not task.writer.claim(point.key):
+        return Outcome(point.key, taken=True)
+    faster = task.writer.has(point.key)  # another run on the same folder
+    outcome = Outcome(point.key, found=True) if faster else _publish(task, point)
+    task.writer.release(point.key)
+    return outcome
+
+
+def _publish(task: Task, point: Point) -> Outcome:
     try:
         part = _part(task, point)
     except Exception as error:
-        outcome = Outcome(point.key, error=_sentence(error), trace=traceback.format_exc())
-    else:
-        task.writer.publish(point.key, part)
-        outcome = Outcome(point.key)
-    if task.mark:
-        task.writer.unmark(point.key)
-    return outcome
+        return Outcome(point.key, error=_sentence(error), trace=traceback.format_exc())
+    task.writer.publish(point.key, part)
+    return Outcome(point.key)
 
 
 def _part(task: Task, point: Point) -> bytes:

@@ -363,7 +363,7 @@ METRICS = {
     "throughput_rps": Metric(
         "throughput", "1/s", doc="served requests over the makespan", more=True, optional=True
     ),
-    "rejected": Metric("share refused"),
+    "rejected": Metric("share refused", doc="requests that routers refused; no other figure counts them"),
     "preemptions": Metric("preemptions", type=int),
     "evicted_blocks": Metric("evicted blocks", type=int),
 }
@@ -381,6 +381,7 @@ CLUSTER = Experiment(
     table=("latency_mean_s", "latency_p99_s", "hit_rate", "load_imbalance", "busiest_share"),
     contrast=("latency_mean_s", "latency_p99_s"),
     compare="router",
+    lost="rejected",
     warmup=warmup,
     measure=measure,
 )

@@ -73,6 +73,9 @@ class Experiment:
         Of these, ``show`` also prints the paired differences.
     compare : str
         The parameter whose values are compared in pairs, the first being the reference.
+    lost : str
+        The metric, if there is one, that says which share of the input no other metric counts: a table shows
+        it wherever any is lost.
     settle : callable
         (cells that share a workload, seed, note) -> the same cells with what they must have in common, such
         as a warm-up that pilot runs find, filled in. Asked once before a sweep runs.
@@ -97,6 +100,7 @@ class Experiment:
     table: Sequence[str]
     contrast: Sequence[str]
     compare: str
+    lost: str = ""
     settle: Callable[[Sequence[Params], int, Callable[[str], None]], Sequence[Params]] = (
         lambda cells, seed, note: cells
     )

@@ -524,6 +524,7 @@ FLEET = Experiment(
     table=("accuracy", "cost", "latency_mean_s", "latency_p99_s", "escalated"),
     contrast=("latency_p99_s",),
     compare="router",
+    lost="unanswered",
     warmup=warmup,
     measure=measure,
 )
