@@ -208,13 +208,14 @@ def simulate(
     if workload.is_closed:
         from fastsim.cluster.closed_loop import serve_sessions  # made of what this module holds
 
-        result = serve_sessions(workload, policy, state, views, warmup_s)
+        result = interruptible(partial(serve_sessions, workload, policy, state, views, warmup_s))
     else:
         result = result_of(workload, _served(state, views, policy), warmup_s)
     from fastsim.cluster.capacity import capacity  # as above
 
     asked = {name: value for name, value in options.items() if name not in ("record", "most_load")}
-    measure = partial(capacity, workload, cluster, router, router_params, **asked)
+    found = partial(capacity, workload, cluster, router, router_params, **asked)
+    measure = partial(interruptible, found)
     return replace(result, offered_rps=workload.offered_rps, measure=measure)
 
 

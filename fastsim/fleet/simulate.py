@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike
 
+from fastsim._interrupt import interruptible
 from fastsim.cluster.config import Cluster
 from fastsim.cluster.knowledge import Routers
 from fastsim.cluster.simulate import Result as ClusterResult
@@ -223,7 +224,7 @@ def simulate(
     """
     arrival = _arrivals(arrival_s, plan)
     fleet = _fleet(plan, served)
-    trace, results = play(plan, arrival, _Clusters(plan, fleet, seed, replicate))
+    trace, results = interruptible(partial(play, plan, arrival, _Clusters(plan, fleet, seed, replicate)))
     clusters = {plan.models[model]: results[model] for model in sorted(results)}
     measure = partial(demands, plan, fleet, seed=seed, replicate=replicate)
     return Result(plan, _columns(plan, arrival, trace), trace, clusters, fleet, warmup_s, measure)
