@@ -278,7 +278,7 @@ def _served(state: Any, views: list[Any], policy: Router) -> Any:
     if (
         policy.blind
         and len(state.outage) == 0
-        and route_blindly(state, pack_views(views), policy.policy) == st.NO_FAULT
+        and interruptible(partial(route_blindly, state, pack_views(views), policy.policy)) == st.NO_FAULT
     ):
         order = np.argsort(state.req[:, st.REPLICA], kind="stable")
         state.cfg[st.NEWS] = 0  # nobody listens
