@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from fastsim.cluster.capacity import Capacity
 
 
+_LAST_S = (st.NEVER >> 1) * 1e-12  # of a run
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run left behind.
@@ -358,9 +361,20 @@ def compiled(workload: Workload, cluster: Cluster) -> Prompts:
     return kept[key]
 
 
+def _require_ended(state: Any) -> None:
+    """Refuse a run that its clock cannot hold: events later than `NEVER` are never taken up."""
+    waiting = int(state.rep[:, st.N_RUNNING].sum() + state.rep[:, st.N_WAITING].sum())
+    if waiting:
+        raise InputError(
+            f"workload: {waiting:,} requests would not have ended after {_LAST_S:,.0f} s, the last "
+            "instant of the clock; give it less to do, or the cluster more replicas"
+        )
+
+
 def result_of(workload: Workload, state: Any, warmup_s: float) -> Result:
     """What a state at its end says."""
     req, rep = state.req, state.rep
+    _require_ended(state)
     served = req[:, st.REPLICA] >= 0
     columns = {
         "request": np.arange(len(req)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastsim.errors import InputError
 from fastsim.report.text import grid, number
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ _TITLES = {
 def find(name: str, settings: dict[str, Any], seed: int) -> Workload:
     """Make a synthetic workload, or load the trace that is called so."""
     from fastsim import workloads
-    from fastsim.sweep.params import check_keys
+    from fastsim.sweep.params import check_keys, is_file
 
-    if name not in workloads.GENERATORS and Path(name).is_file():
+    if "seed" in settings:
+        raise InputError("--set 'seed' is unknown; did you mean --seed?")
+    if name not in workloads.GENERATORS and is_file(name):
         check_keys(settings, inspect.signature(workloads.load).parameters, f"trace {name}")
         return workloads.load(name, seed=seed, **settings)
     return workloads.make(name, seed=seed, **settings)

@@ -147,13 +147,17 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(canonical(value).encode(), digest_size=16).hexdigest()
 
 
+def is_file(path: Any) -> bool:
+    """Whether there is a file of that name, if one can have it."""
+    try:
+        return Path(path).is_file()
+    except (OSError, TypeError, ValueError):  # too long, with a NUL, no name at all
+        return False
+
+
 def digest_of(what: str, path: Any, hint: str = "") -> str:
     """Content hash of a file that must exist."""
-    try:
-        there = Path(path).is_file()
-    except (OSError, TypeError, ValueError):  # a name that no file can have
-        there = False
-    if not there:
+    if not is_file(path):
         raise InputError(f"{what} {shown(path)} does not exist{hint}")
     return file_digest(Path(path))
 

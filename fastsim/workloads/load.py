@@ -18,13 +18,14 @@ from fastsim.workloads.readers.clock import WHOLE_MS
 from fastsim.workloads.readers.options import ReadOptions
 from fastsim.workloads.readers.read import name_of, read_trace
 from fastsim.workloads.readers.registry import choose_format
-from fastsim.workloads.readers.source import file_bytes, unpack
+from fastsim.workloads.readers.source import MAX_TEXT_GB, file_bytes, unpack
 from fastsim.workloads.summary import WorkloadSummary
 from fastsim.workloads.workload import BlockTok, Workload
 
 # Options that say how a file is to be read, apart from what is made of what was read.
 STATED = tuple(field.name for field in fields(ReadOptions) if field.name != "draws")
 Count = Annotated[int, Meta(ge=1, le=10**12)]
+TextGb = Annotated[float, Meta(gt=0.0, le=1000.0)]
 RateScale = Annotated[float, Meta(gt=0.0, le=1e9)]
 _ARRAYS = (
     "arrival_s",
@@ -56,6 +57,7 @@ def load(
     turns: Literal["separate", "growing", "added"] = "separate",
     think_s: Seconds = 0.0,
     chars_per_tok: float | None = None,
+    max_text_gb: TextGb = MAX_TEXT_GB,
     start_s: Seconds | None = None,
     end_s: Seconds | None = None,
     rate_scale: RateScale = 1.0,
@@ -101,6 +103,8 @@ def load(
         it starts with the prompt before and its answer; or the same, the file giving only what a turn adds.
     think_s : float
         Seconds from an answer to the next turn in conversations that have no times of their own.
+    max_text_gb : float
+        Refuse a gzip file that expands to more gigabytes than this.
     chars_per_tok : float, optional
         Characters a token, for texts without token counts.
     start_s, end_s : float, optional
@@ -138,6 +142,7 @@ def load(
         turns,
         think_s,
         chars_per_tok,
+        max_text_gb,
     )
     if options.needs_draws:  # else what is read is the same for all seeds, and kept once
         options = replace(options, draws=(int(seed), int(replicate)))

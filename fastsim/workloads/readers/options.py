@@ -12,6 +12,7 @@ import numpy as np
 
 from fastsim.errors import InputError, nearest
 from fastsim.workloads.readers.clock import PER_SECOND
+from fastsim.workloads.readers.source import MAX_TEXT_GB
 
 ZERO_OUTPUT = ("drop", "prefill", "refuse")
 TURNS = ("separate", "growing", "added")
@@ -40,6 +41,7 @@ class ReadOptions:
     turns: str = "separate"
     think_s: float = 0.0
     chars_per_tok: float | None = None
+    max_text_gb: float = MAX_TEXT_GB
     draws: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:

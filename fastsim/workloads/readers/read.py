@@ -48,7 +48,7 @@ def read_trace(path: str, raw: bytes, options: ReadOptions) -> Workload:
     InputError
         Naming file, line, column and value of what is wrong.
     """
-    source = unpack(path, raw, skip_bad=options.skip_bad)
+    source = unpack(path, raw, skip_bad=options.skip_bad, max_text_gb=options.max_text_gb)
     entry, format_why = choose_format(source, options.format)
     _check_applicable(entry, options)
     complaints = Complaints(path, options.skip_bad)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _HEAD = 8192
+_PIECE = 1 << 24  # bytes expanded at a time
+MAX_TEXT_GB = 1.0  # that a gzip file may expand to, unless more is asked for
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 # What is often mistaken for a trace, by how it begins, and what to do instead.
 _NO_TRACES = {
@@ -58,7 +59,7 @@ def file_bytes(path: str | Path) -> bytes:
         raise InputError(f"path: {str(path)!r} cannot be read: {reason}") from None
 
 
-def unpack(name: str, raw: bytes, *, skip_bad: bool) -> Source:
+def unpack(name: str, raw: bytes, *, skip_bad: bool, max_text_gb: float = MAX_TEXT_GB) -> Source:
     """Decompress or decode if need be, strip the byte-order mark, and put one JSON object on a line.
 
     Parameters
@@ -68,6 +69,8 @@ def unpack(name: str, raw: bytes, *, skip_bad: bool) -> Source:
     raw : bytes
     skip_bad : bool
         Keep what can be read of a gzip file that was cut short, and say so, instead of refusing it.
+    max_text_gb : float
+        Refuse a gzip file that expands to more.
 
     Raises
     ------
@@ -76,7 +79,7 @@ def unpack(name: str, raw: bytes, *, skip_bad: bool) -> Source:
     """
     source = Source(name, raw)
     if raw.startswith(_GZIP):
-        source = _gunzip(name, raw, skip_bad)
+        source = _gunzip(name, raw, skip_bad, max_text_gb)
     if source.data.startswith(parquet.MAGIC):
         source.data = parquet.to_text(name, source.data)
         source.notes.append("a Parquet file: line 1 of a message is its first row, or the names if it is CSV")
@@ -127,29 +130,36 @@ def _on_a_line(element: msgspec.Raw) -> bytes:
     return bytes(element).replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _gunzip(name: str, raw: bytes, skip_bad: bool) -> Source:
+def _gunzip(name: str, raw: bytes, skip_bad: bool, most_gb: float) -> Source:
     try:
-        return Source(name, gzip.decompress(raw))
-    except EOFError:
-        kept = _what_can_be_read(raw)
-        problem = f"the gzip data end early, after {len(kept):,} bytes of text"
-        if not skip_bad:
-            raise InputError(
-                f"{name}: {problem}; fetch the file again, or skip bad rows to use them"
-            ) from None
-        return Source(name, kept, [Finding(problem, 1)])
-    except (OSError, zlib.error) as error:
+        text, whole = _expanded(name, raw, most_gb)
+    except zlib.error as error:
         raise InputError(f"{name}: the gzip data are damaged: {error}") from None
+    if whole:
+        return Source(name, text)
+    problem = f"the gzip data end early, after {len(text):,} bytes of text"
+    if not skip_bad:
+        raise InputError(f"{name}: {problem}; fetch the file again, or skip bad rows to use them")
+    return Source(name, text, [Finding(problem, 1)])
 
 
-def _what_can_be_read(raw: bytes) -> bytes:
-    """Return the text of all members of a gzip file up to the place where it was cut."""
-    text, rest = [], raw
-    while rest.startswith(_GZIP):
+def _expanded(name: str, raw: bytes, most_gb: float) -> tuple[bytes, bool]:
+    """The text of all members of a gzip file, and whether none was cut short.
+
+    Piece by piece, and no more than the limit: a few megabytes of zeros can stand for gigabytes.
+    """
+    most, size, texts, rest = int(most_gb * 1e9), 0, [], raw
+    while rest:
         member = zlib.decompressobj(_GZIP_OR_ZLIB)
-        try:
-            text.append(member.decompress(rest))
-        except zlib.error:
-            break
-        rest = member.unused_data
-    return b"".join(text)
+        while rest and not member.eof:
+            texts.append(member.decompress(rest, _PIECE))
+            rest = member.unconsumed_tail
+            size += len(texts[-1])
+            if size > most:
+                raise InputError(
+                    f"{name}: the text is more than {most_gb:g} GB when expanded; raise max_text_gb to read it"
+                )
+        if not member.eof:
+            return b"".join(texts), False
+        rest = member.unused_data.lstrip(b"\0")
+    return texts[0] if len(texts) == 1 else b"".join(texts), True
