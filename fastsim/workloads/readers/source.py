@@ -150,14 +150,16 @@ def _expanded(name: str, raw: bytes, most_gb: float) -> tuple[bytes, bool]:
     """
     most, size, texts, rest = int(most_gb * 1e9), 0, [], raw
     while rest:
-        member = zlib.decompressobj(_GZIP_OR_ZLIB)
-        while rest and not member.eof:
-            texts.append(member.decompress(rest, _PIECE))
+        member, piece = zlib.decompressobj(_GZIP_OR_ZLIB), b""
+        while not member.eof and (rest or len(piece) == _PIECE):  # a full piece may have more behind it
+            piece = member.decompress(rest, _PIECE)
             rest = member.unconsumed_tail
-            size += len(texts[-1])
+            texts.append(piece)
+            size += len(piece)
             if size > most:
                 raise InputError(
-                    f"{name}: the text is more than {most_gb:g} GB when expanded; raise max_text_gb to read it"
+                    f"{name}: the text is more than {most_gb:g} GB when expanded; "
+                    "raise max_text_gb if it is to be read"
                 )
         if not member.eof:
             return b"".join(texts), False
