@@ -20,6 +20,7 @@ from fastsim.workloads import Workload
 from fastsim.workloads.transforms import repeat
 
 WAITING = (4, 16, 64)  # requests a replica that wait
+ALONE = 4  # requests that come first, each when the one before has ended
 BATCHES = 16  # into which what is measured is cut
 REQUESTS, REQUESTS_A_REPLICA = 40.0, 1.75  # measured at each length of the queues, over the precision
 BARRIER = 5.0  # a backlog gets out of a well this deep once in e^5 = 150 times that it takes to forget
@@ -44,7 +45,7 @@ class Capacity:
     refuses : bool
         Whether the router refuses requests rather than let the backlog grow without end.
     requests : int
-        On which the rate was measured, at either length of the queues.
+        On which the rate was measured, at each length of the queues.
     """
 
     rps: float
@@ -93,15 +94,16 @@ def capacity(
 
     Notes
     -----
-    All work waits, and a request comes as soon as fewer than a number of others wait: first than one, then
-    than two and so on, so that a router which sends all to the first replica with a prefix does so here, too.
-    The rate X(k) is measured with k = 4, 16 and 64 requests a replica waiting, after the caches are warm and
-    before the queues empty. For most routers it grows with k, and the last one is the capacity. Routers that
-    follow caches may lose hits where queues are long, as what they decide on is gone when it is needed: then
-    an open system keeps up with more than X(64) as long as its backlog stays short. At the rate r the backlog
-    is a random walk with the drift r - X(k) and the variance r (1 + c^2), c^2 that of the departures. It
-    stays short for some e^B times the time it takes to forget, B = sum of 2 (X(k) / r - 1) / (1 + c^2) over
-    the k with X(k) > r (Kramers' rule). The capacity is the highest rate with B = 5, at least X(64).
+    Four requests come alone, as in a quiet hour: a router that sends all to the first replica with a prefix
+    does so from then on, here as in an open system. Then all work waits, and a request comes as soon as fewer
+    than a number of others wait: first than one, then than two and so on. The rate X(k) is measured with k =
+    4, 16 and 64 requests a replica waiting, after the caches are warm and before the queues empty. For most
+    routers it grows with k, and the last one is the capacity. Routers that follow caches may lose hits where
+    queues are long, as what they decide on is gone when it is needed: then an open system keeps up with more
+    than X(64) as long as its backlog stays short. At the rate r the backlog is a random walk with the drift r
+    - X(k) and the variance r (1 + c^2), c^2 that of the departures. It stays short for some e^B times the
+    time it takes to forget, B = sum of 2 (X(k) / r - 1) / (1 + c^2) over the k with X(k) > r (Kramers' rule).
+    The capacity is the highest rate with B = 5, at least X(64).
 
     Per replica, u = (share of the requests sent to it) x (busy time a request it finished) is the time it
     needs for one request of the cluster. The capacity is 1 / max(u): the replica that gets the most for its
@@ -179,8 +181,8 @@ def _plan(workload: Workload, replicas: int, wanted: int) -> Plan:
     settling = wanted // 2
     if workload.origin is None:
         wanted = -(-wanted // len(workload)) * len(workload)
-    plan: list[tuple[int, int, bool]] = []
-    come, waiting = 0, 1
+    plan = [(waiting, alone, False) for alone in range(1, ALONE + 1) for waiting in (1, 0)]
+    come, waiting = ALONE, 1
     for level in WAITING:
         while waiting < level * replicas:
             come += 4 * waiting
