@@ -353,7 +353,7 @@ def models(*, as_json: Json = False) -> None:
 def main() -> None:
     """Entry point: run a command; an error of the user's is one sentence, and exit status 2."""
     try:
-        code = app(exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
         _note(" ".join(str(error).split()) if isinstance(error, CycloptsError) else str(error))
         code = WRONG_INPUT

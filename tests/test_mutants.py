@@ -13,7 +13,7 @@ from tests.mutants import KINDS
 
 pytestmark = pytest.mark.small
 
-COUNT = {"sweeps": 150, "calls": 1500, "lines": 100}
+COUNT = {"sweeps": 100, "calls": 1500, "lines": 40}
 
 
 @pytest.mark.parametrize("kind", COUNT)

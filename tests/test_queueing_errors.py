@@ -45,11 +45,11 @@ BAD = [
     ({"utilisation": 0.5, "dispatcher": "central_queue", "discipline": "ps"}, "central_queue"),
     (
         {"utilisation": 0.5, "servers": 2, "speeds": (1.0,)},
-        "speeds must hold one finite number above 0 for each of the 2 servers",
+        "speeds(.1. = 0.0 is not allowed| must hold one finite number above 0 for each of the 2 servers)",
     ),
     (
         {"utilisation": 0.5, "servers": 2, "speeds": (1.0, 0.0)},
-        "speeds must hold one finite number above 0 for each of the 2 servers",
+        "speeds(.1. = 0.0 is not allowed| must hold one finite number above 0 for each of the 2 servers)",
     ),
     ({"utilisation": 0.8, "servers": 2, "speeds": (3.0, 1.0)}, "gives server 1 a utilisation of 1.6"),
     ({"utilisation": 0.5, "size": "lognorml"}, "did you mean 'lognormal'"),

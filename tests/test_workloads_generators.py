@@ -123,7 +123,7 @@ def test_wrong_names_and_seeds_are_refused():
         make("long_docs")
     with pytest.raises(InputError, match="seed = -1 is not allowed; it must be a whole number, at least 0"):
         make("unique", seed=-1)
-    with pytest.raises(InputError, match=r"replicate: 0\.5 is not allowed"):
+    with pytest.raises(InputError, match=r"replicate = 0\.5 is not allowed"):
         make("unique", replicate=0.5)  # pyright: ignore[reportArgumentType]
 
 
