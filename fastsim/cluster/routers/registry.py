@@ -307,7 +307,7 @@ def router(
             real,
             tree,
             count,
-            trial and not function.__module__.startswith("fastsim."),
+            trial and not covers(function),
         )
         return policy
 
