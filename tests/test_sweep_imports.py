@@ -177,7 +177,7 @@ def test_a_policy_of_this_process_counts_by_its_source_and_stays_in_it(toml, tmp
 
     versions = set()
     for replica in (0, 1):
-        namespace = {"fastsim": fastsim}
+        namespace = {"fastsim": fastsim, "__name__": "__main__"}
         exec(
             compile(
                 f"@fastsim.router('own_choice')\ndef own_choice(view, request):\n    return {replica}\n",
