@@ -73,7 +73,7 @@ class Parameter:
 
     def allowed(self) -> str:
         """What it may be, in words."""
-        return "see there" if self.kind is None else in_words(self.kind)
+        return "as its meaning says" if self.kind is None else in_words(self.kind)
 
 
 # --- checks -------------------------------------------------------------------------------------------------
