@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,15 @@ class Setting:
         return make(self.workload, rate_rps=rate_rps, requests=requests, **self.params)
 
     def growth(self, rate_rps: float, requests: int = LONG) -> float:
-        """Requests left behind, as a share of those that come in the second half of a run."""
+        """Requests left behind, as a share of those that come in the second half of a run.
+
+        It begins with a quiet hour of four requests: some routers send all to the replica that served these.
+        """
         workload = self.traffic(rate_rps, requests)
+        arrival_s = np.where(
+            np.arange(requests) < 4, 900.0 * np.arange(requests), 3600.0 + workload.arrival_s
+        )
+        workload = replace(workload, arrival_s=arrival_s)
         done_s = np.sort(simulate(workload, self.cluster, self.router, self.router_params).columns["done_s"])
         in_system = np.arange(1, requests + 1) - np.searchsorted(done_s, workload.arrival_s, side="right")
         at = np.linspace(requests // 2, requests - 1, 400).astype(np.int64)
