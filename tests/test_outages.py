@@ -196,7 +196,7 @@ def test_a_replica_that_is_down_does_not_come_back_sooner_for_another_restart():
 def test_who_is_not_told_goes_where_the_cache_was(told_after_s, expected):
     """Replica 0 has the prompt and one request in flight when it loses it; the router prefers less load."""
     restart = {"replica": 0, "at_s": 0.5, "told_after_s": told_after_s}
-    case = lone(replicas=2, router="prefix_affinity", restarts=[restart])
+    case = lone(replicas=2, router="prefix_affinity", caches="events", restarts=[restart])
     case["requests"] = [
         {"arrival_s": 0.0, "path": [1], "output_tokens": 90},
         {"arrival_s": 0.6, "path": [1], "output_tokens": 1},

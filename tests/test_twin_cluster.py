@@ -88,7 +88,7 @@ def test_step_ends_come_before_arrivals_of_the_same_instant():
 
 
 def test_caches_are_known_when_the_step_that_changed_them_has_ended():
-    settings_ = {"router": "prefix_affinity", "replicas": 2}
+    settings_ = {"router": "prefix_affinity", "replicas": 2, "caches": "events"}
     together = replica_of((0.0, [9], 1), (0.0, [1, 2], 1), (0.0, [1, 2], 1), **settings_)
     assert together == [
         0,

@@ -23,11 +23,12 @@ class Guard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rel_threshold: NotNegative = 1.5  # their ratio
 
 
-@router("prefix_affinity", needs=["match"])
+@router("prefix_affinity", needs=["match"], caches="in_flight")
 def prefix_affinity(view, request):
     """Always the longest match; ties to the fewest requests in flight, then to the lowest index.
 
-    By what replicas have computed, as their events tell; the lecture's counts what is in flight, too.
+    A match is what a replica holds or was sent and is about to compute (lecture 11, section 3.1): by events
+    alone, requests that come before the first has been computed would be spread.
     """
     return nearest(view)
 
