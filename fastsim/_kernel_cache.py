@@ -29,7 +29,7 @@ from numba.core.compiler import CompileResult
 from numba.core.errors import NumbaWarning
 
 from fastsim import _callee
-from fastsim._paths import cache_root
+from fastsim._paths import cache_root, make_private, written_by_others
 from fastsim._sources import Snapshot
 
 log = logging.getLogger("fastsim")
@@ -65,7 +65,7 @@ def _module_directory(directory: Path, module: str, source: Path) -> Path:
     """The folder for one module as it and its imports are now; drops those of all but the newest digests."""
     mine = directory / module / SOURCES.digest_from(source)
     with contextlib.suppress(OSError):  # another process may be cleaning up too
-        mine.mkdir(parents=True, exist_ok=True)
+        make_private(mine)
         os.utime(mine)
         digests = [path for path in mine.parent.iterdir() if path.name != _DAMAGED]
         for old in sorted(digests, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT_DIGESTS:]:
@@ -161,6 +161,9 @@ class KernelCache(caching.FunctionCache):
 
 
 def _read(path: Path) -> Any:
+    why = written_by_others(path)
+    if why:
+        raise PermissionError(why)
     content = path.read_bytes()
     checksum, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
     if _checksum(data) != checksum:
@@ -170,9 +173,10 @@ def _read(path: Path) -> Any:
 
 def _write(path: Path, value: Any) -> None:
     data = serialize.dumps(value)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
+        temporary.touch(mode=0o600)  # whatever the umask: see `written_by_others`
         temporary.write_bytes(_checksum(data) + data)
         os.replace(temporary, path)
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastsim import _paths
+from fastsim import _kernel_cache, _paths
 from fastsim._jit import JIT, define, kernel, resolve, struct
 from fastsim._sources import Snapshot
 
@@ -318,6 +318,69 @@ def test_a_folder_others_can_write_is_not_trusted(tmp_path):
     assert _paths._private(fine)
     assert not _paths._private(shared)
     assert not _paths._private(link)
+
+
+@unix_only
+@pytest.mark.parametrize("variable", ["FASTSIM_CACHE_DIR", "XDG_CACHE_HOME", "HOME"])
+def test_a_cache_that_others_could_have_written_is_no_cache(tmp_path, monkeypatch, caplog, variable):
+    """Whichever variable names it, and whichever folder on the way is open."""
+    places = {"FASTSIM_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": str(tmp_path / "home")}
+    inside = {"FASTSIM_CACHE_DIR": "", "XDG_CACHE_HOME": "fastsim", "HOME": ".cache/fastsim"}[variable]
+    for opened in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / inside):
+        cache = tmp_path / "a" / "b" / inside
+        cache.mkdir(parents=True, exist_ok=True)
+        for name, value in {**places, variable: str(tmp_path / "a" / "b")}.items():
+            monkeypatch.setenv(name, value)
+        assert _paths.cache_root.__wrapped__() == cache
+        opened.chmod(0o777)
+        caplog.clear()
+        assert _paths.cache_root.__wrapped__() is None
+        (record,) = caplog.records
+        assert f"others can write {opened}" in record.getMessage()
+        opened.chmod(0o755)
+
+
+@unix_only
+def test_who_could_have_written(tmp_path, monkeypatch):
+    """Another owner, a group: a private one may; a folder with the sticky bit keeps what is in it."""
+    place = tmp_path / "place"
+    place.mkdir()
+    assert _paths.written_by_others(place) == ""
+    tmp_path.chmod(0o1777)
+    assert _paths.written_by_others(place) == ""
+    place.chmod(0o1777)
+    assert _paths.written_by_others(place) == f"others can write {place}"
+    place.chmod(0o775)
+    monkeypatch.setattr(_paths, "_own_group", lambda group_id: True)
+    assert _paths.written_by_others(place) == ""
+    monkeypatch.setattr(_paths, "_own_group", lambda group_id: False)
+    assert _paths.written_by_others(place) == f"others can write {place}"
+    place.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if os.getuid() != 0:  # what root owns on the way may be, but the place must be one's own
+        assert "belongs to user" in _paths.written_by_others(place)
+    else:
+        assert _paths.written_by_others(place) == f"{place} belongs to user 0"
+
+
+@unix_only
+def test_folders_of_the_cache_are_private_whatever_the_umask(tmp_path):
+    old = os.umask(0)
+    try:
+        _paths.make_private(tmp_path / "a" / "b")
+    finally:
+        os.umask(old)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700] * 2
+
+
+@unix_only
+def test_a_kernel_that_others_could_have_written_is_not_unpickled(tmp_path):
+    path = tmp_path / "k.kernel"
+    _kernel_cache._write(path, [1])
+    assert _kernel_cache._read(path) == [1]
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match="others can write"):
+        _kernel_cache._read(path)
 
 
 # What follows compiles in this process; kernels outside of the package are not cached.

@@ -5,7 +5,8 @@ import copy
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.sweep import load, parse
+from fastsim.report import figures
+from fastsim.sweep import load, parse, run
 from fastsim.sweep.params import text
 from fastsim.sweep.points import batches, blocks, point_key, points
 
@@ -143,3 +144,55 @@ def test_batches_keep_order_and_never_mix_workloads():
         assert [point for batch in cut for point in batch] == todo
         assert all(len({point.workload for point in batch}) == 1 for batch in cut)
         assert len(cut) >= 8 * jobs
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../esc",
+        "/tmp/esc",
+        "a/b",
+        "..",
+        ".hidden",
+        "a\\b",
+        "a\nb",
+        "a\0b",
+        "x" * 300,
+        "é" * 101,
+        "a*",
+        " a",
+        "a ",
+    ],
+)
+def test_a_name_that_could_lead_elsewhere_is_refused(name):
+    with pytest.raises(InputError, match=r"\[sweep\] name (is|has)") as error:
+        parse({"sweep": {"name": name, "experiment": "tests.fake_experiment:FAKE"}})
+    assert "\n" not in str(error.value)
+    figure = {"figure": "curves", "x": "traffic.rate_rps", "y": "latency_mean_s", "file": name}
+    sweep = parse(
+        {
+            "sweep": {"name": "fine", "experiment": "tests.fake_experiment:FAKE"},
+            "grid": {"traffic.rate_rps": [1.0, 2.0]},
+            "figure": [figure],
+        }
+    )
+    with pytest.raises(InputError, match=r"\[\[figure\]\] file (is|has)"):
+        figures.check(sweep)
+
+
+@pytest.mark.parametrize("name", ["lecture-02-a", "P99 (s), 2 replicas", "été_[1]", "v1.2", "50%"])
+def test_plain_names_will_do(name):
+    assert parse({"sweep": {"name": name, "experiment": "tests.fake_experiment:FAKE"}}).name == name
+
+
+@pytest.mark.parametrize("inner", ["parts", "tmp", "bad", "figures"])
+def test_nothing_is_written_through_links_inside_the_results_folder(tmp_path, inner):
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / inner).symlink_to(elsewhere)
+    with pytest.raises(InputError, match=f"{inner} is a link"):
+        run(
+            parse({"sweep": {"name": "fine", "experiment": "tests.fake_experiment:FAKE", "seeds": 1}}), folder
+        )
+    assert not list(elsewhere.iterdir())

@@ -16,6 +16,7 @@ from fastsim.report.frontier import draw_frontier
 from fastsim.sweep import choice
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
+from fastsim.sweep.inside import check_folder, check_name
 from fastsim.sweep.params import Params, check_keys
 from fastsim.sweep.spec import Grid, Sweep
 from fastsim.sweep.summary import Cell, Results, Table, summarise
@@ -168,6 +169,8 @@ def _checked(given: Params, sweep: Sweep) -> Wanted:
         wanted = msgspec.convert(given, Wanted)
     except msgspec.ValidationError as error:
         raise InputError(f"[[figure]]: {error}") from None
+    if wanted.file:
+        check_name(wanted.file, "[[figure]] file")
     if wanted.figure not in FIGURES:
         raise InputError(f"figure {wanted.figure!r} is unknown; {nearest(wanted.figure, FIGURES)}")
     if wanted.grid >= len(sweep.grids):
@@ -236,6 +239,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     """Draw every figure the sweep asks for into ``folder/figures`` as PNG; give their paths."""
     what = experiment(results.sweep.experiment)
     paths: list[Path] = []
+    check_folder(folder)
     for wanted in check(results.sweep):
         by, metrics = [], [wanted.x, wanted.y, wanted.colour]
         if not FIGURES[wanted.figure].of_metrics:
@@ -244,6 +248,7 @@ def write(results: Results, folder: Path) -> list[Path]:
         (table,) = summarise(results, by, metrics, wanted.grid, where=wanted.where, average=wanted.average)
         path = folder / "figures" / f"{wanted.file}.png"
         path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)  # were it a link, what it leads to would be written
         FIGURES[wanted.figure].draw(table, what, wanted).savefig(path, dpi=160)
         paths.append(path)
     return paths

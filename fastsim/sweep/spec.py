@@ -16,6 +16,7 @@ from fastsim.sweep import imports as imported
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.imports import Source
+from fastsim.sweep.inside import check_name
 from fastsim.sweep.params import Params
 from fastsim.typed import check
 
@@ -169,6 +170,7 @@ def parse(
     overrides = [setting(text) for text in settings]
     of_tables = {key: value for key, value in overrides if key.partition(".")[0] in _File.__struct_fields__}
     file = _typed(P.with_values(document, of_tables), where)
+    check_name(file.sweep.name, "[sweep] name")
     sources = imported.bring_in(file.sweep.imports, folder) + imported.bring_in(imports, Path())
     what = experiment(file.sweep.experiment)
     base = file.base
