@@ -7,8 +7,10 @@ import pytest
 from scipy import stats
 
 from fastsim.errors import InputError
+from fastsim.report import data, text
 from fastsim.stats import Interval
 from fastsim.sweep import parse, read, run, summarise
+from fastsim.sweep.experiments import experiment
 
 DOCUMENT = {
     "sweep": {"name": "small", "experiment": "tests.fake_experiment:FAKE", "seeds": 6},
@@ -185,3 +187,53 @@ def test_seeds_of_an_earlier_longer_sweep_do_not_change_the_answer(tmp_path):
     fresh, used = read(tmp_path / "fresh").rows, read(tmp_path / "used").rows
     drop = ["sweep", "spec_hash"]
     assert used.drop(drop).equals(fresh.drop(drop))
+
+
+def test_a_line_with_failed_seeds_says_so_and_differences_use_the_seeds_of_both(tmp_path):
+    made = {
+        "sweep": {"name": "small", "experiment": "tests.fake_experiment:FAKE", "seeds": 4},
+        "base": {"fate": "raise", "doomed": 1},
+        "grid": {"router": ["alpha", "beta"]},
+    }
+    assert len(run(parse(made), tmp_path, jobs=1).failed) == 1
+    (table,) = summarise(read(tmp_path))
+    alpha, beta = table.cells
+    assert (alpha.seeds, alpha.missing, beta.seeds, beta.missing) == (4, 0, 3, 1)
+    difference = beta.differences["latency_mean_s"]
+    assert known(difference).n == 3
+    said = text.summary(table, experiment("tests.fake_experiment:FAKE"))
+    assert "3 of 4" in said
+    assert "n of m: the other seeds failed, see failed.txt, or are not finished" in said
+    assert "(3)" in said
+    assert data.rows([table])[1]["seeds_missing"] == 1
+
+
+@pytest.mark.parametrize("slo_s", [200.0, 1e-9])
+def test_refusals_are_an_outcome(tmp_path, slo_s):
+    """Shown wherever there are any, beside the latencies of those served; nothing served is no failure."""
+    made = {
+        "sweep": {"name": "slo", "seeds": 2, "metrics": ["latency_mean_s", "latency_p99_s"]},
+        "base": {
+            "workload": {"name": "long_documents", "rate_rps": 3.0, "duration_s": 120.0},
+            "cluster": {"replicas": 2},
+            "router_params": {"ttft_slo_s": slo_s},
+        },
+        "grid": {"router": ["round_robin", "mooncake"]},
+    }
+    report = run(parse(made), tmp_path, jobs=1)
+    assert report.failed == {}
+    (table,) = summarise(read(tmp_path))
+    assert table.metrics == ("latency_mean_s", "latency_p99_s", "rejected")
+    robin, mooncake = table.cells
+    assert known(robin.metrics["rejected"]).value == 0.0
+    assert mooncake.stable
+    said = text.summary(table, experiment("cluster"))
+    assert "share refused" in said
+    if slo_s == 200.0:
+        assert 0.0 < known(mooncake.metrics["rejected"]).value < 1.0
+        assert known(mooncake.metrics["latency_p99_s"]).n == 2
+    else:
+        assert known(mooncake.metrics["rejected"]).value == 1.0
+        assert mooncake.metrics["latency_mean_s"] is mooncake.metrics["latency_p99_s"] is None
+        assert data.rows([table])[1]["latency_mean_s"] is None
+        assert "nan" not in said.lower()

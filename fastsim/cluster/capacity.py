@@ -39,7 +39,7 @@ class Capacity:
     Attributes
     ----------
     rps : float
-        Requests per second that can be finished for ever.
+        Requests per second that can be finished for ever; 0 where the router refuses all.
     error_rps : float
         Its standard error, from batch means.
     refuses : bool
@@ -52,6 +52,10 @@ class Capacity:
     error_rps: float
     refuses: bool
     requests: int
+
+    def load(self, offered_rps: float | None) -> float | None:
+        """Offered rate over capacity; None where there is none of either."""
+        return None if offered_rps is None or self.rps == 0.0 else offered_rps / self.rps
 
 
 def capacity(
@@ -137,6 +141,8 @@ def capacity(
         found, settled = _measure(Saturated(more, whole, router, router_params, options), plan)
         settled = settled or workload.origin is None  # in a trace no two parts are alike
         same = in_order or abs(found.rps - rate_rps) <= SAME_RATE * rate_rps
+        if found.rps == 0.0:
+            break
         rate_rps = found.rps
         missed = found.error_rps / (precision * found.rps)
         if times < MORE and (not settled or missed > max(1.0, math.sqrt(times))):
@@ -280,6 +286,8 @@ def _measure(run: Saturated, plan: Plan) -> tuple[Capacity, bool]:
         run.let_come(waiting, stop)
         if measured:
             found[waiting].append(run.seen())
+    if not all(seen[-1][1].sum() > seen[0][1].sum() for seen in found.values()):
+        return Capacity(0.0, 0.0, run.refuses(), 0), True
     rates = [_rate(np.diff(seen, axis=0)) for seen in found.values()]
     best, error_rps, _ = max(rates)
     settled = all(steady for _, _, steady in rates)

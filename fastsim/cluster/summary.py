@@ -39,7 +39,7 @@ def summarise(result: Result) -> dict[str, Any]:
             "stable": bool(point_is_stable([known["backlog_score"]])),
         }
     else:
-        load = None if result.offered_rps is None else result.offered_rps / capacity.rps
+        load = capacity.load(result.offered_rps)
         verdict = {
             "capacity_rps": capacity.rps,
             "offered_load": load,
@@ -92,7 +92,7 @@ def figures(result: Result) -> dict[str, Any]:
         "throughput_rps": _ratio(served.sum(), makespan),
         "requests": int(kept.sum()),
         "rejected": _ratio((late & ~served).sum(), late.sum()) or 0.0,
-        "backlog_score": float(backlog_score(arrival[served], done[served])),
+        "backlog_score": float(backlog_score(arrival[served], done[served])) if served.any() else 0.0,
     }
 
 

@@ -138,17 +138,25 @@ def _load_notes(loads: Sequence[float | None]) -> list[str]:
 
 
 def _value(cell: Cell, interval: Interval | None, metric: Metric) -> str:
-    return "unstable" if metric.tail and not cell.stable else with_half_width(interval)
+    if metric.tail and not cell.stable:
+        return "unstable"
+    return with_half_width(interval) + _over(interval, cell)
+
+
+def _over(interval: Interval | None, cell: Cell) -> str:
+    """How many seeds an estimate is over, where that is not as many as the line ought to have."""
+    return f" ({interval.n})" if interval is not None and interval.n < cell.seeds + cell.missing else ""
 
 
 def _difference(table: Table, cell: Cell, name: str, metric: Metric) -> str:
     if not cell.differences:
         return "-"
     interval = cell.differences[name]
-    if metric.tail and interval is None:
+    nothing_served = cell.stable and cell.metrics[name] is None
+    if metric.tail and interval is None and not nothing_served:
         return "unstable"
     stands = name in cell.families and table.reference in cell.families[name].differs_from
-    return with_half_width(interval, signed=True) + ("!" if stands else " ")
+    return with_half_width(interval, signed=True) + _over(interval, cell) + ("!" if stands else " ")
 
 
 def _compared(table: Table) -> bool:
@@ -194,6 +202,8 @@ def _notes(table: Table, contrast: Sequence[str]) -> list[str]:
         notes.append("...: seeds are still to come")
     if any(cell.missing for cell in table.cells):
         notes.append("n of m: the other seeds failed, see failed.txt, or are not finished")
+    if any(_over(one, c) for c in table.cells for one in (*c.metrics.values(), *c.differences.values())):
+        notes.append("(n): over n seeds only, those that have the value, and of a difference on both sides")
     if contrast:
         notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload{_of_both(table)}")
         notes.append(_family_note(table, contrast))

@@ -272,7 +272,7 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     averaged = (
         results.rows.join(group_of.with_columns(_cells=pl.len().over("_group")), on="params")
         .group_by("_group", "replicate")
-        .agg(pl.col(numbers).mean(), pl.len().alias("_there"), pl.col("_cells").first())
+        .agg(pl.when(pl.col(numbers).null_count() == 0).then(pl.col(numbers).mean()), pl.len().alias("_there"), pl.col("_cells").first())
         .filter(pl.col("_there") == pl.col("_cells"))
         .sort("_group", "replicate")
     )

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 def together(found: Sequence[Capacity]) -> Capacity:
     """One capacity for several replicates: that at which their mean offered load is 1."""
+    if any(one.rps == 0.0 for one in found):  # the router refuses all
+        return Capacity(0.0, 0.0, all(one.refuses for one in found), 0)
     each_s = np.array([1.0 / one.rps for one in found])
     error = np.sqrt(np.mean([(one.error_rps / one.rps) ** 2 for one in found]) / len(found))
     rps = float(1.0 / each_s.mean())

@@ -208,7 +208,7 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
     kept = served(params, workload)
     known = serve(params, kept, seed, replicate).figures
     capacity = capacity_of(params, seed)
-    load = None if kept.offered_rps is None else kept.offered_rps / capacity.rps
+    load = capacity.load(kept.offered_rps)
     known = {
         **known,
         "warmup_s": params["warmup_s"],
