@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -366,6 +368,7 @@ def main() -> None:
     except OSError as error:  # a full disk, a folder without permission
         _note(str(error))
         code = FAILED
+    _hear_interrupts_to_the_end()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -423,6 +426,21 @@ def _first_interrupt_stops_second_kills() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, stop)
+
+
+def _hear_interrupts_to_the_end() -> None:
+    """While Python ends, an interrupt would be a traceback and the exit status 0."""
+
+    def leave(number: int, frame: Any) -> None:
+        while frame is not None:
+            if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+                raise KeyboardInterrupt  # the program that called us goes on
+            frame = frame.f_back
+        os.write(2, b"fastsim: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, leave)
 
 
 if __name__ == "__main__":

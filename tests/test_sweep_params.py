@@ -45,7 +45,8 @@ def varied(value, rng: random.Random):
         rng.shuffle(items)
         return {key: varied(one, rng) for key, one in items}
     if isinstance(value, list):
-        return rng.choice((list, tuple))(varied(one, rng) for one in value)
+        items = [varied(one, rng) for one in value]
+        return tuple(items) if rng.random() < 0.5 else items
     if isinstance(value, int) and not isinstance(value, bool) and int(float(value)) == value:
         return float(value) if abs(value) < 2**63 else value
     if isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < 2**63:

@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 
 from fastsim.errors import InputError
-from fastsim.sweep import backends, parse, read, run
+from fastsim.sweep import Interrupted, backends, parse, read, run
+from fastsim.sweep.parts import open_run
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = {
@@ -261,6 +262,57 @@ def test_two_runs_at_once_give_each_part_once(tmp_path, reference):
         assert (err, out.split()[2]) == ("", "0")
     assert len(part_names(folder)) == POINTS
     assert measured(folder).equals(reference.drop(PROVENANCE))
+
+
+def test_a_full_disk_leaves_nothing_behind_and_is_said(tmp_path):
+    """The limit on the size of a file stands for a full disk: writing fails in the middle."""
+    script = (
+        "import resource, sys\n"
+        "from fastsim import cli\n"
+        "from fastsim.sweep import parse, run\n"
+        f"sweep = parse({document()!r})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from pathlib import Path\n"
+        f"cli.app = lambda *words, **options: run(sweep, Path({str(tmp_path)!r}))\n"
+        "cli.main()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fastsim: ")
+    assert done.stderr.count("\n") == 1
+    (tmp_path / "tmp" / "manifest-0123").write_text("of an earlier version")
+    with open_run(tmp_path):
+        assert not list((tmp_path / "tmp").glob("manifest-*"))
+    assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["lock"]
+
+
+def test_an_interrupt_while_python_ends_is_one_sentence_and_status_130(tmp_path):
+    script = (
+        "import atexit, os, signal, threading, time\n"
+        "from fastsim import cli\n"
+        "def at_exit():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(1)\n"
+        "HOOK\n"
+        "cli.app = lambda *words, **options: 0\n"
+        "cli.main()\n"
+    )
+    hooks = ("threading._register_atexit(at_exit)", "atexit.register(at_exit)")
+    for hook in hooks:
+        command = [sys.executable, "-c", script.replace("HOOK", hook)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastsim: interrupted\n")
+
+
+def test_an_interrupt_while_processes_shut_down_is_heard(tmp_path, monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backends, "shut_down", interrupted)
+    with pytest.raises(Interrupted, match="interrupted; 24 points are kept"):
+        run(parse(document()), tmp_path, jobs=2)
 
 
 def test_workers_find_a_users_module_before_an_installed_one(tmp_path, monkeypatch):

@@ -78,6 +78,15 @@ def workers(backend: str, jobs: int, *, alone: bool = False) -> Iterator[Results
             yield cast(Results, Parallel(backend="loky", initializer=_start_worker, **common))
 
 
+def shut_down() -> None:
+    """End the worker processes that joblib keeps for later."""
+    from joblib.externals.loky import reusable_executor
+
+    kept = reusable_executor._executor
+    if kept is not None:
+        kept.shutdown(wait=True, kill_workers=True)
+
+
 def _start_worker() -> None:
     """Live and die as the parent wants.
 

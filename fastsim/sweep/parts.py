@@ -34,6 +34,7 @@ from fastsim.sweep import checksum
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.flat import Column
+from fastsim.sweep.inside import check_folder
 from fastsim.sweep.points import all_keys, point_key
 from fastsim.sweep.spec import Sweep
 
@@ -106,6 +107,7 @@ def open_run(folder: Path) -> Iterator[Writer]:
         If the folder cannot be written.
     """
     parts, temporaries = folder / "parts", folder / "tmp"
+    check_folder(folder)
     try:
         parts.mkdir(parents=True, exist_ok=True)
         temporaries.mkdir(exist_ok=True)

@@ -99,6 +99,7 @@ def run(
             parts.write_manifest(writer, sweep)
             job = _Run(sweep, folder, writer, workers, backend, note)
             job.run(progress)
+            backends.shut_down()  # here, where an interrupt is heard, and not while Python ends
             return job.report
     except KeyboardInterrupt:  # the run is closed: what is counted now is final
         kept = sum((folder / "parts" / f"{key}.parquet").exists() for key in all_keys(sweep))

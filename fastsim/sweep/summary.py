@@ -269,10 +269,11 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
     numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
     # A replicate counts once all its cells are there: some blocks may have more seeds than others.
+    whole = pl.when(pl.col(numbers).null_count() == 0).then(pl.col(numbers).mean())  # of all cells, or none
     averaged = (
         results.rows.join(group_of.with_columns(_cells=pl.len().over("_group")), on="params")
         .group_by("_group", "replicate")
-        .agg(pl.when(pl.col(numbers).null_count() == 0).then(pl.col(numbers).mean()), pl.len().alias("_there"), pl.col("_cells").first())
+        .agg(whole, pl.len().alias("_there"), pl.col("_cells").first())
         .filter(pl.col("_there") == pl.col("_cells"))
         .sort("_group", "replicate")
     )
