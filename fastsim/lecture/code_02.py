@@ -193,7 +193,7 @@ def _herding(sample: Sample) -> Row:
         f"{(share > 0.1).mean():.1%}; each that is not above goes to the least loaded replica, which then "
         f"matches as well; {herds:.0%} of the runs herd, read as 0.9 and more"
     )
-    return judged("A5", sample, "busiest", "herds again", (0.9, 1.0), note)
+    return judged("A5", sample, "busiest", "herds again", (0.9, np.inf), note)
 
 
 # --- A6 and A7 ----------------------------------------------------------------------------------------------
