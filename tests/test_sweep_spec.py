@@ -60,7 +60,7 @@ def test_axes_can_move_together():
         ({"grid__rate_rsp": [1.0]}, r"grid axis 'rate_rsp' is unknown; did you mean 'rate_rps'\?"),
         ({"grid__router": ["alpah"]}, r"router 'alpah' is unknown; did you mean 'alpha'\?"),
         ({"grid__router": []}, r"grid axis 'router' has no values"),
-        ({"sweep__seeds": 0}, r"Expected `int` >= 1 - at `sweep.seeds`"),
+        ({"sweep__seeds": 0}, r"sweep\.seeds = 0 is not allowed; it must be a whole number, at least 1"),
         ({"sweep__experiment": "clutser"}, r"experiment 'clutser' is unknown; did you mean 'cluster'\?"),
         ({"sweep__metrics": ["latency_p9_s"]}, r"no metric 'latency_p9_s'; did you mean 'latency_p99_s'\?"),
         ({"stop": {"metric": "latency_p99_s", "rel_half_width": 0.1}}, r"seeds is 4 and there is a \[stop\]"),
