@@ -101,7 +101,8 @@ def test_table_says_what_it_withholds(results):
 
 
 def test_differences_that_stand_in_their_family_are_marked(tmp_path):
-    run(parse({**DOCUMENT, "grid": {"router": ["alpha", "beta", "gamma"], "rate_rps": [0.5, 1.0]}}), tmp_path)
+    grid = {"router": ["alpha", "beta", "gamma"], "rate_rps": [0.5, 1.0]}
+    run(parse({**DOCUMENT, "grid": grid}, ["sweep.seeds=12"]), tmp_path)
     (table,) = summarise(read(tmp_path))
     written = text.summary(table, FAKE)
     assert (

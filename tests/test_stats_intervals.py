@@ -17,6 +17,8 @@ from fastsim.stats import (
     quantile,
     quantile_rank,
     quantiles,
+    skewness_adjusted,
+    skewness_adjusted_p_value,
 )
 from fastsim.stats.intervals import t_quantile
 
@@ -137,3 +139,51 @@ def test_coverage_of_the_t_interval_on_skewed_replications() -> None:
     rng = np.random.default_rng(5)
     hits = sum(mean_interval(rng.exponential(1.0, (10, 200)).mean(1)).contains(1.0) for _ in range(4000))
     assert abs(hits / 4000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_skewness_adjusted_limits_are_where_halls_statistic_is_the_t_quantile() -> None:
+    x = np.random.default_rng(3).lognormal(size=12)
+    ours = skewness_adjusted(x, 0.9)
+    error, g = sps.sem(x), sps.skew(x)
+    a = g / math.sqrt(12)
+    for limit, side in ((ours.low, 1.0), (ours.high, -1.0)):
+        t = (x.mean() - limit) / error
+        assert t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6 == pytest.approx(
+            side * t_quantile(0.9, 11), rel=1e-9
+        )
+    assert ours.high - ours.value > ours.value - ours.low  # the longer tail is on the right
+
+
+def test_without_skewness_it_is_the_t_interval() -> None:
+    x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert skewness_adjusted(x) == mean_interval(x)
+    assert skewness_adjusted([7.0, 7.0, 7.0]) == mean_interval([7.0, 7.0, 7.0])
+    assert skewness_adjusted([7.0]).high == math.inf
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=30))
+def test_the_p_value_says_whether_the_interval_leaves_out_zero(x) -> None:
+    if np.std(x) < 1e-3:
+        return
+    p = skewness_adjusted_p_value(x)
+    assert 0.0 <= p <= 1.0
+    if abs(p - 0.05) > 1e-6:
+        assert (p < 0.05) == (not skewness_adjusted(x).contains(0.0))
+
+
+def test_coverage_where_replications_are_skewed() -> None:
+    """4,000 intervals of 20 exponentials, skewness 2: 94 % of ours cover, 92 % of t's; 4 s.e. are 1.4 %."""
+    x = np.random.default_rng(6).exponential(1.0, (4000, 20))
+    ours = np.mean([skewness_adjusted(row).contains(1.0) for row in x])
+    plain = np.mean([mean_interval(row).contains(1.0) for row in x])
+    assert 0.930 < ours < 0.955
+    assert plain < ours - 0.01
+
+
+def test_a_pair_can_be_compared_by_it() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.exponential(size=20), rng.exponential(size=20)
+    ours = paired_difference(a, b, interval=skewness_adjusted)
+    assert (ours.low, ours.high) == (skewness_adjusted(a - b).low, skewness_adjusted(a - b).high)
+    assert ours.vrf == paired_difference(a, b).vrf

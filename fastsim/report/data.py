@@ -14,7 +14,8 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
 
     ``<metric>`` is ``{value, low, high, n}`` and ``<metric>_difference`` adds ``against`` and ``vrf``; both
     are null where they are withheld. ``<metric>_differs_from`` names the compared values from which a line
-    differs when the ``<metric>_family`` pairs of its setting are judged together (Holm, 5 %).
+    differs when the ``<metric>_family`` pairs of its setting are judged together (Holm, 5 %). ``doubt`` says
+    why the intervals cannot be trusted, if so, and ``estimated`` what the figures are estimates of.
     """
     return [
         {
@@ -25,6 +26,9 @@ def rows(tables: list[Table]) -> list[dict[str, Any]]:
             "seeds_from": cell.why,
             "stable": cell.stable,
             "offered_load": cell.offered_load,
+            "doubt": cell.doubt or None,
+            "difference_doubt": cell.difference_doubt or None,
+            "estimated": list(table.estimated),
             **{name: estimate(interval) for name, interval in cell.metrics.items()},
             **{
                 f"{name}_difference": estimate(interval, against=table.reference)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastsim.stats import Interval, load_state, point_is_stable
+from fastsim.sweep import doubts
 from fastsim.sweep.experiments import Experiment, Metric, experiment
 from fastsim.sweep.replay import Replay
 from fastsim.sweep.spec import Sweep
@@ -57,6 +58,18 @@ def with_half_width(interval: Interval | None, *, signed: bool = False) -> str:
         return f"{interval.value:{sign}.4g} ± ?"
     decimals = min(max(1 - math.floor(math.log10(half)), 0), 9)
     return f"{interval.value:{sign}.{decimals}f} ± {half:.{decimals}f}"
+
+
+def with_sides(interval: Interval | None, *, signed: bool = False) -> str:
+    """As `with_half_width`, but ``3.88 +0.15-0.12`` where the sides of the interval differ as printed."""
+    if interval is None or interval.half_width == 0.0 or not math.isfinite(interval.half_width):
+        return with_half_width(interval, signed=signed)
+    up, down = interval.high - interval.value, interval.value - interval.low
+    decimals = min(max(1 - math.floor(math.log10(interval.half_width)), 0), 9)
+    above, below = f"{up:.{decimals}f}", f"{down:.{decimals}f}"
+    if above == below:
+        return with_half_width(interval, signed=signed)
+    return f"{interval.value:{'+' if signed else ''}.{decimals}f} +{above}-{below}"
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -140,7 +153,7 @@ def _load_notes(loads: Sequence[float | None]) -> list[str]:
 def _value(cell: Cell, interval: Interval | None, metric: Metric) -> str:
     if metric.tail and not cell.stable:
         return "unstable"
-    return with_half_width(interval) + _over(interval, cell)
+    return with_sides(interval) + _over(interval, cell) + ("?" if cell.doubt else "")
 
 
 def _over(interval: Interval | None, cell: Cell) -> str:
@@ -156,7 +169,8 @@ def _difference(table: Table, cell: Cell, name: str, metric: Metric) -> str:
     if metric.tail and interval is None and not nothing_served:
         return "unstable"
     stands = name in cell.families and table.reference in cell.families[name].differs_from
-    return with_half_width(interval, signed=True) + _over(interval, cell) + ("!" if stands else " ")
+    mark = "?" if cell.difference_doubt else "!" if stands else " "
+    return with_sides(interval, signed=True) + _over(interval, cell) + mark
 
 
 def _compared(table: Table) -> bool:
@@ -181,20 +195,32 @@ def _follows(table: Table, axis: str, other: str) -> bool:
     return len(pairs) == values and len({value for _, value in pairs}) > 1
 
 
-def _family_note(table: Table, contrast: Sequence[str]) -> str:
-    """How many comparisons a family has, and what it means to stand."""
+DOUBTS = {
+    doubts.SHORT: "?: not to be trusted: so close to capacity, some runs are far worse than the others here; "
+    "take longer runs or, if that is not enough, a lower load",
+    doubts.UNSETTLED: "?: not the steady state: pilot runs did not settle; longer runs may",
+}
+
+
+def _family_notes(table: Table, contrast: Sequence[str]) -> list[str]:
+    """How many comparisons a family has, and what it means to stand; nothing where there is no family."""
     sizes = {one.pairs for cell in table.cells for name in contrast if (one := cell.families.get(name))}
     setting = "setting and metric" if len(table.axes) > 1 else "metric"
-    return (
+    if not max(sizes, default=0):
+        return []
+    return [
         f"!: differs from {table.reference} also when all {max(sizes)} pairs of a {setting} are judged "
         "together (Holm, 5 % for the family)"
-    )
+    ]
 
 
 def _notes(table: Table, contrast: Sequence[str]) -> list[str]:
     counts = sorted({cell.seeds for cell in table.cells})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    notes = [f"value ± half-width of the 95 % interval over {seeds} seeds (replication t)"]
+    notes = [
+        f"value ± half-width of the 95 % interval over {seeds} seeds (t, adjusted for skewness: +up-down)"
+    ]
+    notes += table.estimated
     whys = {cell.why for cell in table.cells}
     if "cap" in whys:
         notes.append("*: stopped by the cap on seeds, wider than the target")
@@ -206,7 +232,8 @@ def _notes(table: Table, contrast: Sequence[str]) -> list[str]:
         notes.append("(n): over n seeds only, those that have the value, and of a difference on both sides")
     if contrast:
         notes.append(f"Δ: minus {table.reference}, paired by seed on the same workload{_of_both(table)}")
-        notes.append(_family_note(table, contrast))
+        notes += _family_notes(table, contrast)
+    notes += [note for doubt, note in DOUBTS.items() if any(cell.doubt == doubt for cell in table.cells)]
     notes += _load_notes([cell.offered_load for cell in table.cells])
     if not all(cell.stable for cell in table.cells):
         notes.append("unstable: the backlog grows; there is no P99, and a mean depends on the run's length")

@@ -17,6 +17,8 @@ from fastsim.stats.intervals import (
     quantile,
     quantile_rank,
     quantiles,
+    skewness_adjusted,
+    skewness_adjusted_p_value,
 )
 from fastsim.stats.pipeline import FOR_THE_MEAN, RunStatistics, Summary, reduce_run, run_length, summarise
 from fastsim.stats.selection import (
@@ -37,6 +39,7 @@ from fastsim.stats.stability import (
     point_is_stable,
 )
 from fastsim.stats.stopping import Decision, StoppingRule, run_until
+from fastsim.stats.trust import is_long_enough
 from fastsim.stats.warmup import Truncation, common_warmup, mser5
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ __all__ = [
     "differing_pairs",
     "holm",
     "is_below_capacity",
+    "is_long_enough",
     "is_stable",
     "load_state",
     "mean_interval",
@@ -80,6 +84,8 @@ __all__ = [
     "run_until",
     "sectioning",
     "select_best",
+    "skewness_adjusted",
+    "skewness_adjusted_p_value",
     "summarise",
 ]
 

@@ -1,7 +1,7 @@
 """Confidence intervals over independent replications, and the order statistics they are made of."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -97,8 +97,79 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     return Interval(center, center - half, center + half, x.size, level)
 
 
-def paired_difference(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> PairedInterval:
-    """Paired-t interval for mean(a) - mean(b) under common random numbers.
+def skewness_adjusted(values: ArrayLike, level: float = 0.95) -> Interval:
+    """Student-t interval for a mean, adjusted for the skewness of the values.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        One value a replication, independent and identically distributed, finite.
+    level : float
+        Nominal coverage, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        About the mean and longer on the side of the longer tail; that of `mean_interval` for values without
+        skewness.
+
+    Raises
+    ------
+    InputError
+        As `mean_interval`.
+
+    Notes
+    -----
+    With T the t statistic and a = g / sqrt(n), g the values' skewness m_3 / m_2^(3/2), the statistic
+
+        T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
+
+    has no skewness to the order 1 / sqrt(n) and increases with T; the interval holds the means for which it
+    lies within +- t_{(1+level)/2, n-1}. Source: Hall, "On the removal of skewness by transformation", J. of
+    the Royal Statistical Society B 54(1), 1992; t quantiles stand in for the normal ones, as without skewness
+    they are exact. Measured on clusters: tests/study/cluster_coverage.py and docs/statistics.md.
+    """
+    x = finite_values(values, "values")
+    center, error, a = float(x.mean()), standard_error(x), _scaled_skewness(x)
+    t = t_quantile(level, x.size - 1)
+    if a == 0.0 or not math.isfinite(t * error):
+        return Interval(center, center - t * error, center + t * error, x.size, level)
+    low, high = (3 / a * (math.cbrt(1 + a * (y - a / 6)) - 1) for y in (-t, t))
+    return Interval(center, center - error * high, center - error * low, x.size, level)
+
+
+def skewness_adjusted_p_value(values: ArrayLike) -> float:
+    """Two-sided p-value of mean zero, at most 1 - level where `skewness_adjusted` at that level leaves out 0.
+
+    For values that do not vary 1 where they are zero, else 0; 1 for a single value.
+    """
+    from scipy.special import stdtr
+
+    x = finite_values(values, "values")
+    mean, error, a = float(x.mean()), standard_error(x), _scaled_skewness(x)
+    if x.size < 2 or error == 0.0:
+        return 0.0 if mean != 0.0 and x.size > 1 else 1.0
+    t = mean / error
+    return float(2 * stdtr(x.size - 1, -abs(t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6)))
+
+
+def _scaled_skewness(x: NDArray[np.float64]) -> float:
+    """Skewness over the root of the number of values; 0 where it is lost in rounding."""
+    centred = x - x.mean()
+    spread = float(np.mean(centred**2))
+    if spread <= (1e-12 * float(np.abs(x).max())) ** 2:
+        return 0.0
+    a = float(np.mean(centred**3)) / spread**1.5 / math.sqrt(x.size)
+    return a if abs(a) > 1e-6 else 0.0
+
+
+def paired_difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    level: float = 0.95,
+    interval: Callable[[ArrayLike, float], Interval] = mean_interval,
+) -> PairedInterval:
+    """Interval for mean(a) - mean(b) under common random numbers; paired-t unless told otherwise.
 
     Parameters
     ----------
@@ -106,6 +177,8 @@ def paired_difference(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Paired
         The two systems' values, replication by replication in the same order.
     level : float
         Nominal coverage, in (0, 1).
+    interval : callable
+        What makes the interval of the pairs' differences: `mean_interval` or `skewness_adjusted`.
 
     Returns
     -------
@@ -123,7 +196,8 @@ def paired_difference(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Paired
     numbers). Valid whatever the dependence within a pair; pairs must be independent of one another.
     """
     x, y = _pairs(a, b)
-    return _paired(x, y, level)
+    d = interval(x - y, level)
+    return PairedInterval(d.value, d.low, d.high, d.n, level, _variance_reduction(x, y))
 
 
 def paired_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> PairedInterval:
@@ -152,7 +226,7 @@ def paired_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> PairedInter
     for name, side in (("a", x), ("b", y)):
         if side.min() <= 0.0:
             raise InputError(f"{name} holds {side.min():g}; a ratio needs values above 0")
-    d = _paired(np.log(x), np.log(y), level)
+    d = paired_difference(np.log(x), np.log(y), level)
     return PairedInterval(math.exp(d.value), math.exp(d.low), exp_or_inf(d.high), d.n, level, d.vrf)
 
 
@@ -258,11 +332,6 @@ def _pairs(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.
     if x.size != y.size:
         raise InputError(f"a has {x.size} values and b has {y.size}; pairs need equally many")
     return x, y
-
-
-def _paired(x: NDArray[np.float64], y: NDArray[np.float64], level: float) -> PairedInterval:
-    d = mean_interval(x - y, level)
-    return PairedInterval(d.value, d.low, d.high, d.n, level, _variance_reduction(x, y))
 
 
 def _variance_reduction(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastsim.errors import InputError
-from fastsim.stats.intervals import PairedInterval, check_level, finite_values, paired_difference
+from fastsim.stats.intervals import (
+    PairedInterval,
+    check_level,
+    finite_values,
+    paired_difference,
+    skewness_adjusted_p_value,
+)
 
 Sample = Callable[[int, Sequence[int]], ArrayLike]
 
@@ -243,7 +249,7 @@ def differing_pairs(systems: Sequence[Mapping[int, float]], level: float = 0.95)
     Returns
     -------
     Standing
-        By Holm over the pairs' two-sided paired t-tests.
+        By Holm over the pairs' two-sided paired t-tests, adjusted for skewness (`skewness_adjusted`).
 
     Raises
     ------
@@ -258,7 +264,7 @@ def differing_pairs(systems: Sequence[Mapping[int, float]], level: float = 0.95)
         if len(both) > 1:
             apart = [systems[i][r] - systems[j][r] for r in both]
             pairs.append((i, j))
-            p_values.append(_paired_t_p_value(finite_values(apart, "systems")))
+            p_values.append(skewness_adjusted_p_value(apart))
     if not pairs:
         return Standing(0, frozenset())
     adjusted = holm(p_values)

@@ -83,7 +83,7 @@ def explain(
     from fastsim.cluster.hindsight import hindsight
     from fastsim.cluster.routers import get
 
-    document = {"sweep": {"name": "explain", "seeds": 1}, "base": base}
+    document = {"sweep": {"name": "explain", "seeds": 1}, "base": {"estimand": "transient", **base}}
     sweep = parse(document, settings, imports, where="explain")
     if len(sweep.cells()) != 1:
         raise InputError("explain looks at one run; for lists of values write a sweep")

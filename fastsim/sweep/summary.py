@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastsim.errors import InputError, nearest
-from fastsim.stats import Interval, PairedInterval, mean_interval, paired_difference
-from fastsim.sweep import choice, flat, imports, overload, parts, stopping
+from fastsim.stats import Interval, PairedInterval, paired_difference, skewness_adjusted
+from fastsim.sweep import choice, doubts, flat, imports, overload, parts, stopping
 from fastsim.sweep import params as P
 from fastsim.sweep.experiments import Experiment, experiment
 from fastsim.sweep.families import Family, families
@@ -60,13 +61,16 @@ class Cell:
     stable : bool
         False if the replications together show overload (of pooled cells, any); tail metrics are withheld.
     metrics : dict of str to Interval or None
-        Replication-t intervals.
+        Over seeds, adjusted for skewness.
     differences : dict of str to PairedInterval or None
         Against the reference, on the seeds that both have; empty for the reference itself.
     offered_load : float or None
         Offered rate over capacity, the mean over seeds; of pooled cells the highest. None if it is not known.
     families : dict of str to Family
-        Which differences stand when all pairs of the setting are judged together; empty without comparison.
+        Which differences stand when all pairs of the setting are judged together, leaving out lines in doubt;
+        empty without comparison.
+    doubt, difference_doubt : str
+        Why the intervals of the line, and of its differences, cannot be trusted: see `doubts`; else empty.
     """
 
     axes: dict[str, Any]
@@ -78,6 +82,8 @@ class Cell:
     offered_load: float | None = None
     families: dict[str, Family] = field(default_factory=dict)
     missing: int = 0
+    doubt: str = ""
+    difference_doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ class Table:
     compare : str or None
         The axis whose first value, `reference`, the others are compared with.
     cells : tuple of Cell
+    estimated : tuple of str
+        What is estimated, in sentences.
     """
 
     title: str
@@ -99,6 +107,7 @@ class Table:
     compare: str | None
     reference: Any
     cells: tuple[Cell, ...]
+    estimated: tuple[str, ...] = ()
 
 
 def read(folder: str | Path) -> Results:
@@ -199,7 +208,8 @@ def _table(
     judged: dict[str, dict[Label, Family]] = {}
     if compare:
         for name in metrics:
-            judged[name] = families({at: one.values(name, what) for at, one in groups.items()}, place, LEVEL)
+            lines = {at: {} if one.doubt else one.values(name, what) for at, one in groups.items()}
+            judged[name] = families(lines, place, LEVEL)
     cells: list[Cell] = []
     for values, group in groups.items():
         base = groups.get((*values[:place], reference, *values[place + 1 :])) if compare else None
@@ -216,22 +226,33 @@ def _table(
                 offered_load=group.offered_load,
                 families={name: found[values] for name, found in judged.items()},
                 missing=group.wanted - len(group.replicates),
+                doubt=group.doubt,
+                difference_doubt=group.doubt or base.doubt if base else "",
             )
         )
-    return Table(grid.title, axes, metrics, compare, reference, tuple(cells))
+    return Table(
+        grid.title, axes, metrics, compare, reference, tuple(cells), tuple(what.estimates(grid.cells))
+    )
 
 
 class _Group:
     """The rows of one line of a table: one value a replicate and metric."""
 
     def __init__(
-        self, rows: pl.DataFrame, stable: bool, offered_load: float | None, why: str, wanted: int
+        self,
+        rows: pl.DataFrame,
+        stable: bool,
+        offered_load: float | None,
+        why: str,
+        wanted: int,
+        doubt: str,
     ) -> None:
         self.wanted = wanted
         self.replicates: list[int] = rows["replicate"].to_list()
         self.stable = stable
         self.offered_load = offered_load
         self.why = why
+        self.doubt = doubt
         self._rows = rows
 
     def loses(self, name: str) -> bool:
@@ -242,19 +263,33 @@ class _Group:
         """The metric by replicate; empty where it is withheld."""
         if what.metrics[name].tail and not self.stable:
             return {}
+        if what.metrics[name].pools:
+            return {}
         pairs = zip(self.replicates, self._rows[name], strict=True)
         return {replicate: value for replicate, value in pairs if value is not None}
 
+    def pooled(self, name: str) -> Interval | None:
+        """The P99 of all requests together; no interval for it was found that covers."""
+        from fastsim.stats.histogram import pooled_quantile  # brings numba
+
+        histograms = [text for of_one in self._rows[name] for text in of_one if text is not None]
+        if not histograms or not self.stable:
+            return None
+        return Interval(pooled_quantile(histograms, 0.99), -math.inf, math.inf, len(self.replicates), LEVEL)
+
     def interval(self, name: str, what: Experiment) -> Interval | None:
+        if what.metrics[name].pools:
+            return self.pooled(name)
         values = self.values(name, what)
-        return mean_interval(list(values.values()), LEVEL) if values else None
+        return skewness_adjusted(list(values.values()), LEVEL) if values else None
 
     def difference(self, name: str, what: Experiment, base: _Group) -> PairedInterval | None:
         ours, theirs = self.values(name, what), base.values(name, what)
         both = [replicate for replicate in ours if replicate in theirs]
         if not both:
             return None
-        return paired_difference([ours[r] for r in both], [theirs[r] for r in both], LEVEL)
+        pairs = [ours[r] for r in both], [theirs[r] for r in both]
+        return paired_difference(*pairs, LEVEL, skewness_adjusted)
 
 
 Label = tuple[Any, ...]
@@ -268,19 +303,23 @@ def _groups(results: Results, what: Experiment, grid: Grid, axes: Sequence[str])
     places = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     group_of = pl.DataFrame({"params": list(labels), "_group": [places[label] for label in labels.values()]})
     numbers = [name for name, metric in what.metrics.items() if metric.type in (int, float)]
+    texts = [name for name, metric in what.metrics.items() if metric.pools]
     # A replicate counts once all its cells are there: some blocks may have more seeds than others.
     whole = pl.when(pl.col(numbers).null_count() == 0).then(pl.col(numbers).mean())  # of all cells, or none
     averaged = (
         results.rows.join(group_of.with_columns(_cells=pl.len().over("_group")), on="params")
         .group_by("_group", "replicate")
-        .agg(whole, pl.len().alias("_there"), pl.col("_cells").first())
+        .agg(whole, pl.col(texts), pl.len().alias("_there"), pl.col("_cells").first())
         .filter(pl.col("_there") == pl.col("_cells"))
         .sort("_group", "replicate")
     )
     parted = averaged.partition_by("_group", as_dict=True)
     whys, (overloaded, loads) = _whys(results, labels), _loads(results, labels)
+    why_not = {labels[cell]: why for cell, why in doubts.doubts(grid.cells, results.rows).items()}
     return {
-        label: _Group(parted[(n,)], label not in overloaded, loads.get(label), *whys[label])
+        label: _Group(
+            parted[(n,)], label not in overloaded, loads.get(label), *whys[label], why_not.get(label, "")
+        )
         for label, n in places.items()
         if (n,) in parted
     }

@@ -68,4 +68,5 @@ BALLS = Experiment(
     table=("fullest_mean", "fullest_p99"),
     contrast=("fullest_mean",),
     compare="choices",
+    estimates=lambda cells: ["estimated: the mean over batches of trials of each batch's own figure"],
 )

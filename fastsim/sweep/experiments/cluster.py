@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from fastsim.workloads import Workload
 
 KNOWLEDGE = {"view": "native", "routers": 1, "caches": "native", "counted_from": "sent"}
-TOP = ("router", "router_params", *KNOWLEDGE, "warmup_s", "workload", "cluster")
+TOP = ("router", "router_params", *KNOWLEDGE, "estimand", "warmup_s", "workload", "cluster")
+ESTIMANDS = ("transient", "steady")
+AUTO = "auto"  # a warm-up that pilot runs find
 # What `workloads.load` takes and a sweep decides itself.
 _NOT_SET = ("path", "seed", "replicate", "cache")
 
@@ -32,7 +35,7 @@ def parameters() -> list[str]:
     from fastsim.cluster.routers import ROUTERS
     from fastsim.workloads import GENERATORS
 
-    names = ["router", *KNOWLEDGE, "warmup_s", "workload.name", "workload.trace"]
+    names = ["router", *KNOWLEDGE, "estimand", "warmup_s", "workload.name", "workload.trace"]
     names += [f"cluster.{field.name}" for field in dataclasses.fields(Cluster)]
     for order in ORDERS.values():
         names += [f"cluster.order_params.{name}" for name in order.params.__struct_fields__]
@@ -54,19 +57,43 @@ def lists() -> list[str]:
 
 def validate(raw: Mapping[str, Any]) -> Params:
     """All parameters of a cell, defaults filled in."""
-    from fastsim.cluster.simulate import simulate
-    from fastsim.typed import check_call
-
     check_keys(raw, TOP, "[base]")
     for table in ("router_params", "workload", "cluster"):
         require_table(table, raw.get(table, {}))
-    warmup_s = check_call(simulate, {"warmup_s": raw.get("warmup_s", 0.0)}, "[base]")["warmup_s"]
+    workload, cluster = _workload(raw.get("workload", {})), cluster_params(raw.get("cluster", {}))
     return {
         **router_and_knowledge(raw.get("router", "round_robin"), raw.get("router_params", {}), raw),
-        "warmup_s": float(warmup_s),
-        "workload": _workload(raw.get("workload", {})),
-        "cluster": cluster_params(raw.get("cluster", {})),
+        **_estimand(raw, workload, cluster),
+        "workload": workload,
+        "cluster": cluster,
     }
+
+
+def _estimand(raw: Mapping[str, Any], workload: Params, cluster: Params) -> Params:
+    """What is estimated, and the warm-up that is left out.
+
+    A fleet's owner asks of made-up traffic what a fleet that has been up for long will do: the steady state.
+    A trace, arrivals as in one, and replicas that fail or join are events of a given day: the transient.
+    """
+    from fastsim.cluster.simulate import simulate
+    from fastsim.typed import check_call
+
+    traced = "trace" in workload or workload.get("arrivals") == "trace"
+    dated = traced or bool(cluster.get("restarts") or cluster.get("joins_s"))
+    estimand = raw.get("estimand", "transient" if dated else "steady")
+    if estimand not in ESTIMANDS:
+        raise InputError(f"estimand is {estimand!r}; it must be 'transient' or 'steady'")
+    if estimand == "steady" and dated:
+        reason = "a trace is a given day" if traced else "restarts and joins happen at given times"
+        raise InputError(f"estimand is 'steady', but {reason}; only 'transient' has a meaning here")
+    warmup_s = raw.get("warmup_s", AUTO if estimand == "steady" else 0.0)
+    if warmup_s == AUTO and estimand == "steady":
+        return {"estimand": estimand, "warmup_s": AUTO}
+    if isinstance(warmup_s, str):
+        or_auto = ", or 'auto'" if estimand == "steady" else ""
+        raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds{or_auto}")
+    checked = check_call(simulate, {"warmup_s": warmup_s}, "[base]")["warmup_s"]
+    return {"estimand": estimand, "warmup_s": float(checked)}
 
 
 def router_and_knowledge(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
@@ -158,7 +185,7 @@ def prepare(params: Params, seed: int, replicate: int) -> Workload:
     """The workload of a replicate."""
     from fastsim import workloads
 
-    given = dict(params["workload"])
+    given = lengthened(params)
     if "trace" not in given:
         for name in ("preset", "arrival_trace_digest"):  # the one is spelt out, the other is for the identity
             given.pop(name, None)
@@ -166,6 +193,50 @@ def prepare(params: Params, seed: int, replicate: int) -> Workload:
     path = given.pop("trace")
     given.pop("trace_digest")
     return workloads.load(path, seed=seed, replicate=replicate, **given)
+
+
+def lengthened(params: Params) -> Params:
+    """The workload's parameters; for the steady state longer by the warm-up that is left out."""
+    from fastsim.workloads.traffic import DEFAULT_DURATION_S
+
+    given, more_s = dict(params["workload"]), params.get("warmup_s", 0.0)
+    if params.get("estimand") != "steady" or more_s in (0.0, AUTO):
+        return given
+    if "requests" in given:
+        return {**given, "requests": given["requests"] + math.ceil(more_s * given["rate_rps"])}
+    return {**given, "duration_s": given.get("duration_s", DEFAULT_DURATION_S) + more_s}
+
+
+def settle(cells: Sequence[Params], seed: int, note: Callable[[str], None]) -> Sequence[Params]:
+    """Fill in the warm-ups that pilot runs must find; see `steady.settle`."""
+    from fastsim.sweep.experiments import steady
+
+    return steady.settle(cells, seed, note)
+
+
+def estimates(cells: Sequence[Params]) -> list[str]:
+    """What a table of these cells estimates."""
+    said = ["estimated: the mean over runs of each run's own figure (its mean, its P99, its hit rate)"]
+    for estimand in ESTIMANDS:
+        warmups = sorted({cell["warmup_s"] for cell in cells if cell["estimand"] == estimand})
+        if not warmups:
+            continue
+        span = " to ".join(f"{edge:g}" for edge in dict.fromkeys((warmups[0], warmups[-1])))
+        if estimand == "transient":
+            said.append(f"transient: runs begin empty, and requests that arrive from {span} s on count")
+        else:
+            said.append(
+                f"steady: {span} s are left out before the window that counts (by pilot runs; the same for "
+                "all cells on one workload)"
+            )
+    return [*said, "P99 of all runs' requests together: metrics latency_pooled_p99_s and ttft_pooled_p99_s"]
+
+
+def worded(params: Params) -> str:
+    """A workload in a few words."""
+    given = params["workload"]
+    rate = f" at {given['rate_rps']:g}/s" if "rate_rps" in given else ""
+    return f"{given.get('name', given.get('trace'))}{rate}"
 
 
 def served(params: Params, workload: Workload) -> Workload:
@@ -205,8 +276,12 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
     """Serve the workload and report the run's figures, P99s too: a table withholds those of overload."""
     from fastsim.stats import is_below_capacity
 
+    if params["warmup_s"] == AUTO:  # a sweep settles first, for all cells of a workload at once
+        (params,) = settle([params], seed, lambda text: None)
+        workload = prepare(params, seed, replicate)
     kept = served(params, workload)
-    known = serve(params, kept, seed, replicate).figures
+    result = serve(params, kept, seed, replicate)
+    known = result.figures
     capacity = capacity_of(params, seed)
     load = capacity.load(kept.offered_rps)
     known = {
@@ -217,8 +292,23 @@ def run(params: Params, workload: Workload, seed: int, replicate: int) -> dict[s
         "capacity_rps": capacity.rps,
         "offered_load": load,
         "stable": is_below_capacity(load, refuses=capacity.refuses),
+        **_histograms(result),
     }
     return {name: known[name] for name in METRICS}
+
+
+def _histograms(result: Result) -> dict[str, str | None]:
+    """What a table pools over runs: the counts of all measured requests."""
+    from fastsim.stats import QuantileHistogram
+
+    columns = result.columns
+    kept = (columns["arrival_s"] >= result.warmup_s) & (columns["replica"] >= 0)
+    found: dict[str, str | None] = {}
+    for name, end in (("ttft", "first_token_s"), ("latency", "done_s")):
+        histogram = QuantileHistogram()
+        histogram.add((columns[end] - columns["arrival_s"])[kept])
+        found[f"{name}_pooled_p99_s"] = histogram.to_text() if histogram.n else None
+    return found
 
 
 def capacity_of(params: Params, seed: int) -> Capacity:
@@ -341,6 +431,12 @@ METRICS = {
     "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     **_latencies(),
+    "ttft_pooled_p99_s": Metric(
+        "pooled P99 time to first token", "s", str, tail=True, pools="ttft_p99_s", optional=True
+    ),
+    "latency_pooled_p99_s": Metric(
+        "pooled P99 latency", "s", str, tail=True, pools="latency_p99_s", optional=True
+    ),
     "hit_rate": Metric(
         "hit rate", doc="cached over prompt tokens, at a request's first admission", more=True, optional=True
     ),
@@ -374,7 +470,8 @@ CLUSTER = Experiment(
     parameters=parameters,
     lists=lists,
     validate=validate,
-    workload=lambda params: {"workload": params["workload"]},
+    workload=lambda params: {"workload": lengthened(params)},
+    settle=settle,
     prepare=prepare,
     run=run,
     metrics=METRICS,
@@ -382,6 +479,7 @@ CLUSTER = Experiment(
     contrast=("latency_mean_s", "latency_p99_s"),
     compare="router",
     lost="rejected",
+    estimates=estimates,
     warmup=warmup,
     measure=measure,
 )

@@ -25,6 +25,9 @@ class Metric:
         A run may have no such value (None, and NaN, which is stored as None), as where nothing was served.
     tail : bool
         Withheld, with its differences, where the point is unstable: an overloaded queue has no P99.
+    pools : str or None
+        The metric, a P99 of single runs, of which this one is the P99 of all runs' requests together. A row
+        then holds a histogram, as text; tables show no interval.
     doc : str
         What it is, where the label does not say: the legend of tables.
     more : bool
@@ -35,6 +38,7 @@ class Metric:
     unit: str = ""
     type: type = float
     tail: bool = False
+    pools: str | None = None
     doc: str = ""
     more: bool = False
     optional: bool = False
@@ -81,6 +85,8 @@ class Experiment:
         as a warm-up that pilot runs find, filled in. Asked once before a sweep runs.
     lists : callable
         () -> dotted names of the parameters whose value is a list: of these, an axis is a list of lists.
+    estimates : callable
+        (cells of a table) -> what their figures estimate, in sentences that a table's footer says.
     warmup : callable
         (all cells' full parameters, note) -> None. Compiles and reads whatever they need, before workers
         start; says through `note` what a user should know.
@@ -105,6 +111,7 @@ class Experiment:
         lambda cells, seed, note: cells
     )
     lists: Callable[[], Sequence[str]] = lambda: ()
+    estimates: Callable[[Sequence[Params]], Sequence[str]] = lambda cells: ()
     warmup: Callable[[Sequence[Params], Callable[[str], None]], None] = lambda cells, note: None
     measure: Callable[[Sequence[Params], int, int], None] = lambda cells, seed, jobs: None
 

@@ -487,6 +487,16 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
         note(sentence)
 
 
+def estimates(cells: Sequence[Params]) -> list[str]:
+    """What a table of these cells estimates."""
+    warmups = sorted({cell["warmup_s"] for cell in cells})
+    span = " to ".join(f"{edge:g}" for edge in dict.fromkeys((warmups[0], warmups[-1])))
+    return [
+        "estimated: the mean over runs of each run's own figure (its mean, its P99, its accuracy)",
+        f"transient: clusters begin empty, and questions that come from {span} s on count",
+    ]
+
+
 MONEY = "/1,000 questions"
 METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
@@ -525,6 +535,7 @@ FLEET = Experiment(
     contrast=("latency_p99_s",),
     compare="router",
     lost="unanswered",
+    estimates=estimates,
     warmup=warmup,
     measure=measure,
 )

@@ -218,6 +218,19 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
         run({**cell, "warmup": 10, "requests": 100}, None, 0, 0)
 
 
+def estimates(cells: Sequence[Params]) -> list[str]:
+    """What a table of these cells estimates."""
+    warmups = sorted({cell["warmup"] for cell in cells if cell["warmup"] != MSER5})
+    if not warmups:
+        return []
+    span = " to ".join(f"{edge:,}" for edge in dict.fromkeys((warmups[0], warmups[-1])))
+    state = "steady" if warmups[-1] > 0 else "transient"
+    return [
+        "estimated: the mean over runs of each run's own figure (its mean, its P99)",
+        f"{state}: queues begin empty, and the first {span} requests are left out",
+    ]
+
+
 TIME = "mean service times"
 METRICS = {
     "warmup_s": Metric("warm-up deleted", TIME),
@@ -260,5 +273,6 @@ QUEUEING = Experiment(
     table=("response_mean", "response_p99"),
     contrast=("response_mean", "response_p99"),
     compare="dispatcher",
+    estimates=estimates,
     warmup=warmup,
 )
