@@ -103,6 +103,8 @@ def _pilots(cell: Params, seed: int, load: float, length_s: float, window_s: flo
     for replicate in range(PILOTS):
         columns = cluster.serve(longer, cluster.prepare(longer, seed, replicate), seed, replicate).columns
         kept = columns["replica"] >= 0
+        if kept.sum() < LEAST_REQUESTS:
+            return Warmup(0.0, settled=False, growing=True)
         arrival_s, prompt_tok = columns["arrival_s"][kept], columns["prompt_tok"][kept]
         computed_tok = prompt_tok - columns["hit_tok"][kept]
         latencies.append(columns["done_s"][kept] - arrival_s)
@@ -111,8 +113,6 @@ def _pilots(cell: Params, seed: int, load: float, length_s: float, window_s: flo
         full_s.append(hold_tok * float(arrival_s[-1]) / max(float(computed_tok.sum()), 1.0))
         scores.append(backlog_score(arrival_s, columns["done_s"][kept]))
     shortest = min(map(len, arrivals))
-    if shortest < LEAST_REQUESTS:
-        return Warmup(0.0, settled=False, growing=False)
     mean_arrival_s = np.mean([one[:shortest] for one in arrivals], axis=0)
     truncation = common_warmup([latencies, misses])
     queue_s = MEMORIES / (1.0 - load) ** 2 * float(mean_arrival_s[-1]) / shortest
