@@ -14,7 +14,7 @@ import inspect
 import math
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -102,7 +102,7 @@ def check(spec: type[Spec], given: Mapping[str, Any], owner: str) -> Spec:
     names = spec.__struct_fields__
     for name in given:
         if name not in names:
-            raise InputError(f"{owner}: it has no parameter {shown(name)}; {nearest(str(name), names)}")
+            raise InputError(f"{owner}: it has no parameter {shown(name)}; {nearest(_word(name), names)}")
     plain = {name: _plain(value, f"{owner}: {name}") for name, value in given.items()}
     try:
         return msgspec.convert(plain, spec)
@@ -194,7 +194,7 @@ def _plain(value: Any, where: str, depth: int = 0, *, infinite: bool = False) ->
             (_text(k, where) if isinstance(k, str) else k): _plain(v, f"{where}.{k}", depth + 1)
             for k, v in value.items()
         }
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [_plain(each, where, depth + 1) for each in value]
     return value
 
@@ -214,15 +214,20 @@ def check_call(target: Any, given: Mapping[str, Any], owner: str) -> dict[str, A
     known = _by_name(target)
     for name in given:
         if name not in known:
-            raise InputError(f"{owner}: it has no parameter {shown(name)}; {nearest(str(name), known)}")
+            raise InputError(f"{owner}: it has no parameter {shown(name)}; {nearest(_word(name), known)}")
     return {name: _fitted(known[name], value, f"{owner}: ") for name, value in given.items()}
 
 
 def named(what: str, name: Any, known: Mapping[str, Entry]) -> Entry:
     """The entry of that name; InputError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in known:
-        raise InputError(f"{what} {shown(name)} is not known; {nearest(str(name), known)}")
+        raise InputError(f"{what} {shown(name)} is not known; {nearest(_word(name), known)}")
     return known[name]
+
+
+def _word(value: Any) -> str:
+    """A text as it is, anything else as an error shows it."""
+    return value if isinstance(value, str) else shown(value)
 
 
 def reals(name: str, values: Any, *, finite: bool = True) -> NDArray[np.float64]:
@@ -284,7 +289,7 @@ def _refusal(
     refused = f"{owner}{path} = {shown(value)} is not allowed; "
     words = _choices(kind)
     if words:
-        return InputError(refused + nearest(str(value), words))
+        return InputError(refused + nearest(_word(value), words))
     return InputError(f"{refused}it must be {in_words(kind)}")
 
 

@@ -69,3 +69,17 @@ def test_a_run_of_more_memory_than_there_is_is_refused():
 def test_times_of_a_workload_have_a_most():
     with pytest.raises(InputError, match=r"arrival_s at 1 is .*; it must be finite, 0 to 1e\+09"):
         workloads.from_prompts(["a", "b"], np.array([0.0, 1e300]), [1, 1])
+
+
+def test_settings_take_lists_and_tables_and_a_wrong_name_gets_the_nearest_three():
+    from fastsim.sweep.spec import parse
+
+    document = {"sweep": {"name": "s"}, "base": {"workload": {"name": "unique"}}}
+    one = parse(document, ["cluster.restarts=[{replica=0, at_s=5.0, down_s=3.0}]", "router=random"])
+    (cell,) = one.cells()
+    assert cell["cluster"]["restarts"][0]["down_s"] == 3.0
+    two = parse(document, ["cluster.speeds=[[1.0, 2.0], [2.0, 2.0]]", "cluster={replicas=2}"])
+    assert [cell["cluster"]["speeds"] for cell in two.cells()] == [(1.0, 2.0), (2.0, 2.0)]
+    with pytest.raises(InputError) as error:
+        parse(document, ["cluster.zzzz=1"])
+    assert len(str(error.value)) < 200

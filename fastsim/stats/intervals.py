@@ -273,8 +273,8 @@ def quantiles(values: ArrayLike, ps: Sequence[float]) -> NDArray[np.float64]:
         raise InputError("values is empty; a quantile needs at least one sample")
     if np.isnan(x).any():
         raise InputError("values holds NaN; a quantile needs samples that can be ordered")
-    index = [quantile_rank(x.size, p) - 1 for p in ps]
-    return np.partition(x, sorted(set(index)))[index]
+    index = np.array([quantile_rank(x.size, p) - 1 for p in ps], dtype=np.int64)
+    return np.partition(x, np.unique(index))[index]
 
 
 def quantile_rank(n: int, p: float) -> int:

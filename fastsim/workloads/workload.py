@@ -107,6 +107,8 @@ class Workload:
         self._set("arrival_s", np.ascontiguousarray(reals("arrival_s", self.arrival_s, finite=False)))
         if self.arrival_s.ndim != 1:
             raise InputError(f"workload: arrival_s has {self.arrival_s.ndim} dimensions; it must have 1")
+        if not isinstance(self.name, str):
+            raise InputError(f"workload: name = {shown(self.name)} is not allowed; it must be a text")
         if not isinstance(self.summary, WorkloadSummary):
             raise InputError(f"workload: summary = {shown(self.summary)} is not a WorkloadSummary")
         for name in _INT_FIELDS:
