@@ -27,7 +27,8 @@ from fastsim.lecture.verdicts import (
     figure,
     formula,
 )
-from fastsim.stats import Interval, mean_interval, paired_difference, paired_ratio, point_is_stable, quantile
+from fastsim.stats import Interval, mean_interval, paired_difference, paired_ratio, quantile
+from fastsim.stats.stability import NEAR
 from fastsim.stats.stopping import StoppingRule
 from fastsim.workloads import Workload, make
 
@@ -61,7 +62,6 @@ METRICS = {
     "hit": ("hit rate", ""),
     "copies": ("copies of each cached token", ""),
     "busiest": ("busiest replica's share of requests", ""),
-    "backlog": ("backlog score", ""),
     "rate_rps": ("rate", "requests/s"),
     "capacity_rps": ("capacity", "requests/s"),
 }
@@ -166,12 +166,12 @@ class Sample:
 
     @property
     def stable(self) -> bool:
-        """Whether the load offered is at most the capacity, or the runs together show no growing backlog.
+        """Whether the load offered is at most the capacity, within its error.
 
-        The capacity is that with all work waiting. Where few wait caches may carry more: E2 with rebalancing
-        serves documents at 1.5/s, 1.2 times its capacity, for 30,000 s at the same latency.
+        That the backlog does not grow in runs so short says little: the guard on documents at 2/s, 1.05 of
+        its capacity, has a mean latency of 33 s after 600 s, 160 s after 6,000 s and 1,250 s after 30,000 s.
         """
-        return self.offered_load <= 1.0 or bool(point_is_stable(self["backlog"]))
+        return self.offered_load <= 1.0 + NEAR
 
     @property
     def effort(self) -> str:
@@ -264,7 +264,6 @@ def measure(result: Result, *, with_capacity: bool = False) -> dict[str, float]:
         "hit": summary["hit_rate"],
         "copies": summary["copies"],
         "busiest": float(result.replicas["requests"].max() / len(latency_s)),
-        "backlog": summary["backlog_score"],
         "rate_rps": result.offered_rps or np.nan,
         "capacity_rps": result.summary["capacity_rps"] if with_capacity else np.nan,
     }
