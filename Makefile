@@ -33,6 +33,7 @@ bench: $(STAMP)  ## benchmarks, printed as ratios where there is something to co
 
 study: $(STAMP)  ## statistical studies that take long: coverage, error rates of the overload test, closed forms
 	$(BIN)/python -m tests.study.coverage
+	$(BIN)/python -m tests.study.cluster_coverage
 	$(BIN)/python -m tests.study.stability load
 	$(BIN)/python -m tests.study.stability queues
 	$(BIN)/python -m tests.study.stability drift

@@ -14,6 +14,7 @@ from fastsim.sweep.experiments.cluster import CLUSTER
 DOCUMENT = {
     "sweep": {"name": "tiny", "seeds": 2, "seed": 7},
     "base": {
+        "estimand": "transient",  # what `simulate` gives
         "workload": {"name": "long_documents", "requests": 120},
         "cluster": {"engine": "lecture", "replicas": 2},
     },
@@ -88,9 +89,9 @@ def test_one_table_of_router_parameters_serves_all_routers():
             with_base(workload={"trace": "none.jsonl"}),
             r"trace has no 'rate_rps'; did you mean 'rate_scale'\?",
         ),
-        ({**with_base(workload={"trace": "none.jsonl"}), "grid": {}}, r"trace none.jsonl does not exist"),
+        ({**with_base(workload={"trace": "none.jsonl"}), "grid": {}}, r"trace 'none.jsonl' does not exist"),
         (with_base(view="periodic"), r"view = 'periodic' is not known"),
-        (with_base(warmup_s=-1), r"warmup_s is -1; it must be 0 or more seconds"),
+        (with_base(warmup_s=-1), r"warmup_s = -1 is not allowed; it must be a number from 0"),
         ({**DOCUMENT, "grid": {"router": ["round_robbin"]}}, r"did you mean 'round_robin'\?"),
     ],
 )
