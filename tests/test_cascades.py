@@ -194,7 +194,10 @@ def test_what_cascades_are_refused():
         (lambda: Cascade((), ()), "a cascade of 0 models"),
         (lambda: Cascade(("n0",), ()).route(table, trust), "there is no model 'n0'; choose one of: m0"),
         (lambda: frontier(table, trust[:5]), "trust has the shape (5, 3)"),
-        (lambda: frontier(table, trust, stages=0), "stages is 0; it must be at least 1"),
+        (
+            lambda: frontier(table, trust, stages=0),
+            "stages = 0 is not allowed; it must be a whole number from 1",
+        ),
         (lambda: frontier(table, trust, pool=0), "pool is 0; it must be at least 1"),
         (lambda: frontier(table, trust, max_cost=0.1), "max_cost is 0.1; the cheapest model alone costs"),
         (lambda: scorer_of_auc(table, 0.4), "auc is 0.4; it must lie from 0.5 to 1"),

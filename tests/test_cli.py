@@ -121,7 +121,7 @@ def test_settings_and_folder(tmp_path, spec):
         (["run", "small.toml", "--backend", "thread"], "--backend"),
         (["show", "."], "fastsim: . holds no sweep results: there is no sweep.json in it"),
         (["shwo"], 'Did you mean "show"?'),
-        (["replay", "none.jsonl"], "fastsim: trace none.jsonl does not exist"),
+        (["replay", "none.jsonl"], "fastsim: trace 'none.jsonl' does not exist"),
         (["replay", "small.toml", "--router", "round_robbin"], "did you mean 'round_robin'?"),
         (["replay", "small.toml", "--view", "perodic(2)"], "view = 'perodic(2)' is not known"),
     ],

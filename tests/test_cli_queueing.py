@@ -99,8 +99,8 @@ def test_queue_takes_speeds_cutoffs_and_a_trace(run, tmp_path):
         ("queue --utilisation 0.5 --size lognorm", "did you mean 'lognormal'?"),
         ("queue --utilisation 0.5 --jobs 0", "jobs is 0; it must be at least 1"),
         ("queue --utilisation 0.5 --servers 2.5", "'2.5' is not a whole number"),
-        ("balls --bins 0", "bins is 0; it must lie between 1 and"),
-        ("balls --bins 10 --rule rigt", "there is no rule 'rigt'"),
+        ("balls --bins 0", "bins = 0 is not allowed; it must be a whole number from 1"),
+        ("balls --bins 10 --rule rigt", 'Invalid value "rigt" for --rule. Choose from: "random", "left"'),
         ("lecture 99", "lecture has no code '99'; choose one of: 01"),
     ],
 )

@@ -122,7 +122,7 @@ def test_select_takes_parameters_of_the_searcher_and_a_system_in_toml(run, files
         ("--budget 0", "budget is 0 evaluated allocations; it must be at least 1"),
         ("--budget 2.5", "--budget: '2.5' is not a whole number"),
         ("--out picture.pdf", "out is 'picture.pdf'; pictures are PNG files, so it must end in .png"),
-        ("--test-share 1", "test_share is 1; it must lie between 0 and 1, as 0.5"),
+        ("--test-share 1", "test_share = 1.0 is not allowed; it must be a number, above 0 and below 1"),
         ("--right-from 2", "right_from is 2; scores of scores.csv lie in [0, 1]"),
         ("--answer-tok -1", "answer_tok is -1; it must be finite and 0 or more"),
     ],
