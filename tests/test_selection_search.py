@@ -335,7 +335,7 @@ def test_a_user_adds_a_searcher_with_one_function():
 REFUSED = {
     "searcher 'llmselecter' is not known; did you mean 'llmselector'?": {"searcher": "llmselecter"},
     "searcher llmselector: it has no parameter 'gama'; did you mean 'gamma'?": {"params": {"gama": 1}},
-    "searcher llmselector: diagnoser = 1.2 is not allowed; expected": {"params": {"diagnoser": 1.2}},
+    "searcher llmselector: diagnoser = 1.2 is not allowed; it must be a number from 0 to 1": {"params": {"diagnoser": 1.2}},
     "searcher llmselector: scoring = 'papr' is not allowed; did you mean 'paper'?": {
         "params": {"scoring": "papr"}
     },
@@ -344,7 +344,7 @@ REFUSED = {
         "params": {"cold": 0.1},
     },
     "budget is 0.5 evaluated allocations; it must be at least 1": {"budget": 0.5},
-    "penalty is -1; it must be 0 or more, and finite": {"penalty": -1.0},
+    "penalty = -1.0 is not allowed; it must be a number, at least 0": {"penalty": -1.0},
     "penalty is 0.1, but no call has a price": {"penalty": 0.1},
     "allocation (0, 7): there is no model 7, only 0 to 2": {"start": (0, 7)},
 }
