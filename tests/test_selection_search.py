@@ -335,7 +335,9 @@ def test_a_user_adds_a_searcher_with_one_function():
 REFUSED = {
     "searcher 'llmselecter' is not known; did you mean 'llmselector'?": {"searcher": "llmselecter"},
     "searcher llmselector: it has no parameter 'gama'; did you mean 'gamma'?": {"params": {"gama": 1}},
-    "searcher llmselector: diagnoser = 1.2 is not allowed; it must be a number from 0 to 1": {"params": {"diagnoser": 1.2}},
+    "searcher llmselector: diagnoser = 1.2 is not allowed; it must be a number from 0 to 1": {
+        "params": {"diagnoser": 1.2}
+    },
     "searcher llmselector: scoring = 'papr' is not allowed; did you mean 'paper'?": {
         "params": {"scoring": "papr"}
     },
