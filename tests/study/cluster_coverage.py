@@ -94,7 +94,12 @@ class Setting:
 def settings() -> Iterator[Setting]:
     """Calibration on long documents from an empty start; tests on the steady state and other workloads."""
     for engine in ("lecture", "vllm"):
-        for name, rate_rps in (("light", 0.75), ("heavy", 1.25), ("nearly overloaded", 1.5)):
+        for name, rate_rps in (
+            ("light", 0.75),
+            ("heavy", 1.25),
+            ("heavier", 1.5),
+            ("nearly overloaded", 2.0),
+        ):
             yield Setting(name, "transient", engine, "long_documents", rate_rps, calibrates=True)
         yield Setting("light", "steady", engine, "long_documents", 0.75)
         yield Setting("heavy", "steady", engine, "long_documents", 1.25)
