@@ -86,6 +86,7 @@ def test_files_inside_lists_count_by_their_content():
 RESTARTS = {
     "sweep": {"name": "restarts", "seeds": 2, "metrics": ["latency_mean_s"]},
     "base": {
+        "estimand": "transient",
         "workload": {"name": "long_documents", "rate_rps": 1, "duration_s": 20.0},
         "cluster": {"replicas": 2, "kv_tok": 200_000, "restarts": [{"replica": 0, "at_s": 5}]},
     },

@@ -92,6 +92,11 @@ def test_a_cell_that_grows_is_marked_and_does_not_hold_up_the_others():
     assert alone[0]["warmup_s"] == beside[0]["warmup_s"] == beside[1]["warmup_s"]
 
 
+def test_a_table_of_outages_holds_them_against_a_transient():
+    joins = {**BASE, "cluster": {**BASE["cluster"], "joins_s": [50.0]}}
+    assert [(cell["estimand"], cell["warmup_s"]) for cell in settled(BASE, joins)] == [("transient", 0.0)] * 2
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("steady")

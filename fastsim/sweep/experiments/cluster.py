@@ -79,7 +79,7 @@ def _estimand(raw: Mapping[str, Any], workload: Params, cluster: Params) -> Para
     from fastsim.typed import check_call
 
     traced = "trace" in workload or workload.get("arrivals") == "trace"
-    dated = traced or bool(cluster.get("restarts") or cluster.get("joins_s"))
+    dated = traced or _has_outages(cluster)
     estimand = raw.get("estimand", "transient" if dated else "steady")
     if estimand not in ESTIMANDS:
         raise InputError(f"estimand is {estimand!r}; it must be 'transient' or 'steady'")
@@ -94,6 +94,10 @@ def _estimand(raw: Mapping[str, Any], workload: Params, cluster: Params) -> Para
         raise InputError(f"warmup_s is {warmup_s!r}; it must be 0 or more seconds{or_auto}")
     checked = check_call(simulate, {"warmup_s": warmup_s}, "[base]")["warmup_s"]
     return {"estimand": estimand, "warmup_s": float(checked)}
+
+
+def _has_outages(cluster: Params) -> bool:
+    return bool(cluster.get("restarts") or cluster.get("joins_s"))
 
 
 def router_and_knowledge(name: Any, given: Mapping[str, Any], raw: Mapping[str, Any]) -> Params:
@@ -208,9 +212,15 @@ def lengthened(params: Params) -> Params:
 
 
 def settle(cells: Sequence[Params], seed: int, note: Callable[[str], None]) -> Sequence[Params]:
-    """Fill in the warm-ups that pilot runs must find; see `steady.settle`."""
+    """Fill in the warm-ups that pilot runs must find; see `steady.settle`.
+
+    Beside cells with restarts or late joins, which are transient, those without are transient, too.
+    """
     from fastsim.sweep.experiments import steady
 
+    if any(_has_outages(cell["cluster"]) for cell in cells):
+        transient = {"estimand": "transient", "warmup_s": 0.0}
+        return [{**cell, **transient} if cell["warmup_s"] == AUTO else cell for cell in cells]
     return steady.settle(cells, seed, note)
 
 
