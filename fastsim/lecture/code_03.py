@@ -219,7 +219,7 @@ def _load_cost(bench: Bench) -> Iterator[Row]:
     """P4: the terms of basic E2's load cost."""
     for traffic in (runs.documents(), runs.videos(4.0), runs.tools(20.0)):
         terms = load_terms.terms(traffic, bench.workers)
-        effort = f"{len(terms['L']):,} runs of {traffic.duration_s:g} s, means over all costs reckoned"
+        effort = f"{len(terms['L']):,} runs of {traffic.duration_s:g} s, means over all costs reckoned, four of a request that explores"
         for name in ("L", "M", "P"):
             found = mean_interval(terms[name])
             yield measured(
@@ -290,7 +290,9 @@ def _rebalancing(bench: Bench) -> Iterator[Row]:
     for sample in (half, plain):
         yield overloaded("P6", sample, "collapses", True, "as plain affinity does")
     yield overloaded("P6", balanced, "cures it", False)
-    yield ratio("P6", plain, half, note="both collapse; which is slower the lecture does not say")
+    yield ratio(
+        "P6", plain, half, note="both collapse: only holders of the tool are candidates, so they choose alike"
+    )
     part = "a replica's part is 0.125; we take twice that"
     yield judged("P6", plain, "busiest", "collapses", (0.25, 1.0), part)
     yield ratio("P6", balanced, plain)

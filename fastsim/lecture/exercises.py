@@ -108,7 +108,12 @@ def _approximate_trees(bench: Bench) -> Iterator[Row]:
     for traffic in (runs.documents(), runs.videos(4.0), runs.tools(20.0)):
         found = bench(traffic, (told, sent))
         yield difference(
-            "E8", found[sent.name], found[told.name], "errs", (-1.0, 0.0), note="(a) evictions differ"
+            "E8",
+            found[sent.name],
+            found[told.name],
+            "errs",
+            (-1.0, 0.0),
+            note="(a) both know what was sent, one of them what was evicted",
         )
         yield ratio("E8", found[sent.name], found[told.name], "computes again", (1.0, np.inf), note="(b)")
     at_once, never = (
@@ -120,7 +125,7 @@ def _approximate_trees(bench: Bench) -> Iterator[Row]:
     yield ratio("E8", found[never.name], found[at_once.name], "computes again", (1.0, np.inf), note=note)
     late = Policy("told 10 s late", HALF.router, known={"view": "delayed(10.0)"})
     found = bench(runs.documents(), (told, late))
-    note = "(c) notices that are late, and loads with them"
+    note = "(c) notices and loads are late, what it sent itself is not"
     yield ratio("E8", found[late.name], found[told.name], "still delayed", (1.0, np.inf), note=note)
     yield judged("E8", found[late.name], "busiest", "still spread", (0.25, 0.9), note)
 
