@@ -219,8 +219,8 @@ def _load_cost(bench: Bench) -> Iterator[Row]:
     """P4: the terms of basic E2's load cost."""
     for traffic in (runs.documents(), runs.videos(4.0), runs.tools(20.0)):
         terms = load_terms.terms(traffic, bench.workers)
-        effort = f"{len(terms['L']):,} runs of {traffic.duration_s:g} s, means over all costs reckoned, four of a "
-        effort += "request that explores"
+        effort = f"{len(terms['L']):,} runs of {traffic.duration_s:g} s, means over all costs reckoned, "
+        effort += "four of a request that explores"
         for name in ("L", "M", "P"):
             found = mean_interval(terms[name])
             yield measured(
