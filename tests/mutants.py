@@ -430,7 +430,7 @@ LINES = [
     "route /nonexistent.csv --router knn --scorer-auc 0.8 --stages 2 --draws 10 --by question",
     "workloads unique --set requests=3 --seed 0",
     "workloads no_such --json",
-    "lecture 99 --jobs 1 --markdown",
+    "lecture 96 97 98 99 --jobs 1 --markdown",
     "routers --json",
 ]
 WORDS = [
@@ -445,7 +445,7 @@ WORDS = [
         "inf",
         "1e999",
         "99999999999999999999",
-        "1000000000",
+        "1000000000000000",
         "a" * 300,
         "é☃",
         "\udcff",
