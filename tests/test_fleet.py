@@ -374,6 +374,28 @@ def test_the_capacity_is_that_of_the_most_loaded_cluster(weak, strong, questions
         assert loads == pytest.approx(expected, rel=0.01)
 
 
+def test_a_cluster_whose_router_refuses_all_has_no_capacity_and_takes_nothing():
+    n = 40
+    plan = fleet.Plan(
+        models=("weak",),
+        calls=np.zeros((n, 1), np.int64),
+        inputs=((),),
+        prompt_tok=np.full((n, 1), 64),
+        output_tok=np.ones((n, 1), np.int64),
+        shared_tok=np.zeros((n, 1), np.int64),
+        question=np.arange(n),
+        context=np.arange(n),
+        price=np.zeros((n, 1)),
+        score=np.ones((n, 1)),
+        after_s=np.zeros(1),
+    )
+    cluster = Cluster(2, step_time=StepTime.fixed(0.1, 0.1), kv_tok=1 << 14, max_batch_tok=64, max_seqs=8)
+    served = {"weak": fleet.Served(cluster, "mooncake", {"ttft_slo_s": 1e-9})}
+    summary = fleet.simulate(plan, np.arange(n) / 2.0, served).summary
+    assert (summary["capacity_rps"], summary["offered_load"], summary["stable"]) == (0.0, None, True)
+    assert summary["unanswered"] == 1.0
+
+
 # --- money, seeds, mistakes ---------------------------------------------------------------------------------
 
 

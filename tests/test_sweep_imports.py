@@ -91,7 +91,7 @@ def test_an_edited_policy_is_not_found_as_done(toml, tmp_path):
     first = load(toml)
     assert run(first, results).simulated == 4
     assert run(load(toml), results).simulated == 0
-    write_helper(tmp_path, 1)
+    write_helper(tmp_path, 2)  # the last of the sweep's replicas
     edited = load(toml)
     assert edited.code_version != first.code_version
     assert edited.spec_hash() == first.spec_hash()

@@ -338,10 +338,13 @@ def _limits(most_load: ArrayLike | None, requests: int) -> np.ndarray | None:
     return np.array(np.broadcast_to(limits, requests))
 
 
-def warmup(routers: Iterable[str] = ("round_robin",), *, sessions_wait: bool = False) -> None:
+def warmup(
+    routers: Iterable[str] = ("round_robin",), replicas: int = 2, *, sessions_wait: bool = False
+) -> None:
     """Compile all that a simulation with these routers needs, so that workers find it ready.
 
-    With `sessions_wait`, for workloads in which requests follow others.
+    With as many replicas as a user's own policy may name; with `sessions_wait`, for workloads in which
+    requests follow others.
     """
     from fastsim.workloads import make
 
@@ -349,7 +352,7 @@ def warmup(routers: Iterable[str] = ("round_robin",), *, sessions_wait: bool = F
     if sessions_wait:
         workload = replace(workload, follows=np.arange(-1, 2))
     for router in routers:
-        simulate(workload, Cluster(2), router)
+        simulate(workload, Cluster(replicas), router)
 
 
 def compiled(workload: Workload, cluster: Cluster) -> Prompts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,8 +42,8 @@ class Demand:
         return cls(each_s, firm_s)
 
     def offered_load(self, rate_rps: float | None) -> float | None:
-        """Offered load over capacity at so many questions a second."""
-        return None if rate_rps is None else rate_rps * self.each_s
+        """Offered load over capacity at so many questions a second; None where the capacity is 0."""
+        return None if rate_rps is None or math.isinf(self.each_s) else rate_rps * self.each_s
 
     def keeps_up(self, rate_rps: float | None) -> bool:
         """Whether the backlog stays bounded, be it by refusals."""
@@ -75,9 +76,10 @@ def demands(
         first = np.array([not before for before in plan.inputs])[stage]
         workload = symbols.workload(plan, model, question, stage, np.arange(len(question), dtype=np.float64))
         measured = _capacity(workload, what, seed_of(seed, model), replicate, precision)
-        each_s = len(question) / plan.size / measured.rps
+        calls = len(question) / plan.size
+        each_s = calls / measured.rps if measured.rps > 0.0 else math.inf  # its router refuses all
         refused = 1.0 if measured.refuses else float(1.0 - first.mean()) if what.reacts else 0.0
-        found[name] = Demand(each_s, each_s * (1.0 - refused))
+        found[name] = Demand(each_s, each_s * (1.0 - refused) if refused < 1.0 else 0.0)
     return found
 
 
@@ -97,6 +99,6 @@ def _capacity(workload: Workload, what: Served, seed: int, replicate: int, preci
     )
 
 
-def most_loaded_s(found: Mapping[str, Demand]) -> float:
-    """Time that the most loaded cluster needs for a question; one over it is the capacity of the fleet."""
-    return max(one.each_s for one in found.values())
+def most_loaded(found: Mapping[str, Demand]) -> Demand:
+    """What a question asks of the most loaded cluster: one over its time is the capacity of the fleet."""
+    return max(found.values(), key=lambda one: one.each_s)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastsim.cluster.summary import QUANTILES
-from fastsim.fleet.capacity import most_loaded_s
+from fastsim.fleet.capacity import most_loaded
 from fastsim.stats.intervals import quantile
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def summarise(result: Result) -> dict[str, Any]:
     rate_rps = result.offered_rps
     known = dict(result.figures)
     stable = all(demand.keeps_up(rate_rps) for demand in result.demands.values())
-    most_s = most_loaded_s(result.demands)
+    busiest = most_loaded(result.demands)
     if not stable:
         known["latency_p99_s"] = None
     return known | {
-        "capacity_rps": 1.0 / most_s,
-        "offered_load": None if rate_rps is None else rate_rps * most_s,
+        "capacity_rps": 1.0 / busiest.each_s,
+        "offered_load": busiest.offered_load(rate_rps),
         "stable": stable,
         "clusters": {model: _of_cluster(result, model) for model in result.clusters},
     }

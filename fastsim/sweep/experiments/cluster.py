@@ -404,7 +404,7 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     if not all(map(_seeds_differ, traces)):
         note("every seed replays the same requests; workload.shuffle_sessions = true makes seeds differ")
     routers = sorted({cell["router"] for cell in cells})
-    compile_kernels(routers)
+    compile_kernels(routers, max((cell["cluster"]["replicas"] for cell in cells), default=1))
     if sessions_wait:
         compile_kernels(routers[:1], sessions_wait=True)
 

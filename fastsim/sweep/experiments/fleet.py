@@ -410,7 +410,7 @@ _PLANS: dict[str, Callable[[Params, Any, int, int], Any]] = {
 def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str, Any]:
     """Serve the questions and report the run's figures; P99s of overloaded runs too, as for clusters."""
     from fastsim import fleet
-    from fastsim.fleet.capacity import most_loaded_s
+    from fastsim.fleet.capacity import most_loaded
 
     served = {model: served_of(params, k) for k, model in enumerate(models_of(params))}
     result = fleet.simulate(
@@ -428,8 +428,8 @@ def run(params: Params, workload: Stream, seed: int, replicate: int) -> dict[str
     found, rate_rps = demands_of(params, seed), params["traffic"]["rate_rps"]
     known |= {
         "stable": all(demand.keeps_up(rate_rps) for demand in found.values()),
-        "offered_load": rate_rps * most_loaded_s(found),
-        "capacity_rps": 1.0 / most_loaded_s(found),
+        "offered_load": most_loaded(found).offered_load(rate_rps),
+        "capacity_rps": 1.0 / most_loaded(found).each_s,
     }
     return {name: known[name] for name in METRICS}
 
@@ -474,7 +474,9 @@ def warmup(cells: Sequence[Params], note: Callable[[str], None]) -> None:
     """Compile the kernels and read the tables once, saying what was assumed."""
     from fastsim.cluster.simulate import warmup as compile_kernels
 
-    compile_kernels(sorted({cell[name]["router"] for cell in cells for name in CLUSTERS if name in cell}))
+    clusters = [cell[name] for cell in cells for name in CLUSTERS if name in cell]
+    most = max((one["replicas"] for one in clusters), default=1)
+    compile_kernels(sorted({one["router"] for one in clusters}), most)
     said: dict[str, None] = {}
     for cell in cells:
         questions = cell["questions"]
@@ -502,7 +504,7 @@ METRICS = {
     "warmup_s": Metric("warm-up deleted", "s"),
     "samples": Metric("questions used", type=int),
     "stable": Metric("stable", type=bool),
-    "offered_load": Metric("offered load"),
+    "offered_load": Metric("offered load", optional=True),
     "capacity_rps": Metric("capacity", "1/s"),
     "backlog_score": Metric("backlog score"),
     "accuracy": Metric("accuracy", optional=True),
