@@ -179,7 +179,10 @@ def test_a_table_from_a_file(tmp_path):
             "grid axis 'replicas' could be cluster.replicas or cluster_1.replicas",
         ),
         (with_base(warmup_s=-1), "warmup_s = -1 is not allowed; it must be a number from 0"),
-        (with_base(cluster_1={"per_load": -0.1}), "per_load = -0.1 is not allowed; it must be a number, at least 0"),
+        (
+            with_base(cluster_1={"per_load": -0.1}),
+            "per_load = -0.1 is not allowed; it must be a number, at least 0",
+        ),
     ],
 )
 def test_mistakes_are_named(document, sentence):
