@@ -128,7 +128,7 @@ class Router:
     tree : callable, optional
         ``tree(params, cluster) -> Tree``: what it remembers having sent where.
     trial : bool
-        Whether it is tried on the first requests of a run before it runs compiled (`fastsim.cluster.trial`).
+        Whether it is tried on the first requests of a run before it runs compiled (see `try_out`).
     """
 
     name: str
