@@ -369,7 +369,8 @@ def test_pools_that_start_too_small_grow_and_change_nothing(monkeypatch):
         return grown(state)
 
     def least(prompts: Any, cluster: Cluster) -> dict[str, int]:
-        return {"ext": 1, "hold": 1, "table": 16, "hits": max(1, int(np.diff(prompts.path_ptr).max()))}
+        hits = max(1, int(np.diff(prompts.path_ptr).max()))
+        return {"ext": 1, "hold": 1, "table": 16, "hits": hits, "event": 1}
 
     cases = [make_case(seed, engine) for seed in range(150) for engine in ("vllm", "lecture")]
     wide = [serve(case) for case in cases]
@@ -381,7 +382,8 @@ def test_pools_that_start_too_small_grow_and_change_nothing(monkeypatch):
         assert narrow.copies == expected.copies
         for name, totals in expected.replicas.items():
             np.testing.assert_array_equal(narrow.replicas[name], totals)
-    assert faults == {_state.FULL_EXT, _state.FULL_HOLD, _state.FULL_TABLE, _state.FULL_HITS}
+    full = (_state.FULL_EXT, _state.FULL_HOLD, _state.FULL_TABLE, _state.FULL_HITS, _state.FULL_EVENTS)
+    assert faults == set(full)
 
 
 def state_bytes(documents_: int, replicas: int) -> int:

@@ -39,18 +39,18 @@ def test_a_cell_has_all_parameters_that_its_dispatcher_takes():
     ("raw", "sentence"),
     [
         ({"servrs": 4}, r"\[base\] has no 'servrs'; did you mean 'servers'"),
-        ({"dispatcher": "jsk"}, "there is no dispatcher 'jsk'; did you mean 'jsq'"),
-        ({"utilisation": -1.0}, "utilisation is -1.0; it must be a finite number above 0"),
+        ({"dispatcher": "jsk"}, "dispatcher 'jsk' is not known; did you mean 'jsq'"),
+        ({"utilisation": -1.0}, "utilisation = -1 is not allowed; it must be a number, above 0"),
         ({"utilisation": 0.5, "rate": 1.0}, "both utilisation and rate are given"),
         ({"servers": 2, "speeds": [1.0, 2.0, 3.0]}, "speeds must hold one finite number above 0 for each of"),
         ({"servers": 2, "speeds": "1, fast"}, "speeds holds 'fast'; it must be numbers such as"),
         ({"servers": 3, "dispatcher": "sita", "cutoffs": [1.0]}, "cutoffs must be 2 ascending sizes"),
-        ({"trace": "nowhere.jsonl"}, "trace nowhere.jsonl does not exist"),
+        ({"trace": "nowhere.jsonl"}, "trace 'nowhere.jsonl' does not exist"),
         ({"trace": "nowhere.jsonl", "arrivals": "renewal(cv=2)"}, "and there is a trace; give one of them"),
-        ({"warmup": "mser"}, "queueing: Invalid enum value 'mser'"),
+        ({"warmup": "mser"}, "queueing: warmup = 'mser' is not allowed; it must be a whole number, at least 0 or 'mser5'"),
         ({"dispatcher": "jsq_d", "servers": 2, "d": 3}, "d is 3; 2 servers allow 1 to 2"),
-        ({"requests": 0}, "queueing: Expected `int` >= 1"),
-        ({"period": -1.0, "update": "periodic"}, "period is -1.0; it must be finite and at least 0"),
+        ({"requests": 0}, "queueing: requests = 0 is not allowed; it must be a whole number, at least 1"),
+        ({"period": -1.0, "update": "periodic"}, "period = -1 is not allowed; it must be a number from 0"),
     ],
 )
 def test_a_bad_cell_is_refused(raw, sentence):
@@ -212,8 +212,8 @@ def test_a_row_of_balls_is_a_batch_of_throws():
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        ({"bin": 4}, r"\[base\] has no 'bin'; did you mean 'bins'"),
-        ({"beta": 1.5}, "balls: Expected `float` <= 1"),
+        ({"bin": 4}, r"balls: it has no parameter 'bin'; did you mean 'bins'"),
+        ({"beta": 1.5}, "balls: beta = 1.5 is not allowed; it must be a number from 0 to 1"),
         ({"bins": 4, "choices": 5, "rule": "left"}, "4 bins allow at most 4 different ones"),
     ],
 )

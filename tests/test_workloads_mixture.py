@@ -229,5 +229,5 @@ def test_sweeps_know_presets_and_traces_of_arrivals(trace, tmp_path):
     (moved / "azure.csv").write_text(TRACE.replace("50.5", "51.5"))
     third = parse(document(name="mix", arrivals="trace", arrival_trace=str(moved / "azure.csv")))
     assert fastsim.sweep.params.text(first.cells()[0]) != fastsim.sweep.params.text(third.cells()[0])
-    with pytest.raises(InputError, match=r"workload.arrival_trace .*gone does not exist"):
+    with pytest.raises(InputError, match=r"workload.arrival_trace .*gone' does not exist"):
         parse(document(name="mix", arrivals="trace", arrival_trace=str(tmp_path / "gone"))).cells()
