@@ -197,7 +197,10 @@ def test_what_a_router_is_refused():
             lambda: fit("knn", train, {"kk": 3}),
             "model router knn: it has no parameter 'kk'; did you mean 'k'?",
         ),
-        (lambda: fit("knn", train, {"k": 0}), "model router knn: k = 0 is not allowed; it must be a whole number, at least 1"),
+        (
+            lambda: fit("knn", train, {"k": 0}),
+            "model router knn: k = 0 is not allowed; it must be a whole number, at least 1",
+        ),
         (
             lambda: fit("knn", bare),
             "made holds no texts or lengths of questions, which model router knn needs",

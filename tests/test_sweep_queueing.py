@@ -47,7 +47,10 @@ def test_a_cell_has_all_parameters_that_its_dispatcher_takes():
         ({"servers": 3, "dispatcher": "sita", "cutoffs": [1.0]}, "cutoffs must be 2 ascending sizes"),
         ({"trace": "nowhere.jsonl"}, "trace 'nowhere.jsonl' does not exist"),
         ({"trace": "nowhere.jsonl", "arrivals": "renewal(cv=2)"}, "and there is a trace; give one of them"),
-        ({"warmup": "mser"}, "queueing: warmup = 'mser' is not allowed; it must be a whole number, at least 0 or 'mser5'"),
+        (
+            {"warmup": "mser"},
+            "queueing: warmup = 'mser' is not allowed; it must be a whole number, at least 0 or 'mser5'",
+        ),
         ({"dispatcher": "jsq_d", "servers": 2, "d": 3}, "d is 3; 2 servers allow 1 to 2"),
         ({"requests": 0}, "queueing: requests = 0 is not allowed; it must be a whole number, at least 1"),
         ({"period": -1.0, "update": "periodic"}, "period = -1 is not allowed; it must be a number from 0"),

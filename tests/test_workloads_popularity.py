@@ -65,7 +65,9 @@ def test_what_excludes_each_other_is_refused():
         make("video_qa", instances=3, by_length=True)
     with pytest.raises(InputError, match=r"hottest_share = 0\.4 is not allowed with a single item"):
         make("tool_use", tools=1, hottest_share=0.4)
-    with pytest.raises(InputError, match=r"hottest_share = 1\.0 is not allowed; it must be a number, above 0 and below 1"):
+    with pytest.raises(
+        InputError, match=r"hottest_share = 1\.0 is not allowed; it must be a number, above 0 and below 1"
+    ):
         make("tool_use", hottest_share=1.0)
 
 
