@@ -239,7 +239,7 @@ def estimates(cells: Sequence[Params]) -> list[str]:
                 f"steady: {span} s are left out before the window that counts (by pilot runs; the same for "
                 "all cells on one workload)"
             )
-    return [*said, "P99 of all runs' requests together: metrics latency_pooled_p99_s and ttft_pooled_p99_s"]
+    return [*said, "P99 of all runs' requests together: --metric latency_pooled_p99_s or ttft_pooled_p99_s"]
 
 
 def worded(params: Params) -> str:
