@@ -157,7 +157,7 @@ def sweep_mutants(seed: int) -> Iterator[Mutant]:
         settings = []
         while rng.random() < 0.3:
             name = rng.choice(
-                names[rng.choice(list(names))] + ["sweep.seeds", "sweep", "grid", "stop.metric", "a.b", ""]
+                [*names[rng.choice(list(names))], "sweep.seeds", "sweep", "grid", "stop.metric", "a.b", ""]
             )
             if rng.random() < 0.2:
                 name = name.rpartition(".")[2] or name[:-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Stage:
         params: Mapping[str, Any] | None = None,
         *,
         replicas: int = 4,
-        engine: str = "lecture",
+        engine: Literal["vllm", "lecture"] = "lecture",
         kv_tok: int = 100_000,
         step: StepTime = STEP,
     ):

@@ -9,6 +9,7 @@ import pytest
 
 from fastsim import Cluster, simulate
 from fastsim.cluster.capacity import _lasting, capacity
+from fastsim.cluster.outages import Restart
 from fastsim.cluster.step_time import StepTime
 from fastsim.stats import load_state
 from fastsim.workloads import Workload, make
@@ -70,7 +71,7 @@ def test_neither_rate_nor_length_nor_outages_count(router):
     assert found(rate_rps=7.0, requests=100) == usual
     assert found(rate_rps=0.1, duration_s=20_000.0) == usual
     assert found(rate_rps=2.0, requests=300, arrivals="gamma", arrival_cv=3.0) == usual
-    restart = {"replica": 0, "at_s": 3.0, "down_s": 100.0}
+    restart = Restart(0, 3.0, 100.0)
     assert found(Cluster(2, restarts=[restart], joins_s=[50.0]), requests=20) == usual
 
 

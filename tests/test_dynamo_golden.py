@@ -75,12 +75,12 @@ def test_incomplete_blocks_are_no_decode_blocks():
 def test_cache_events_are_published_when_a_step_ends():
     """A second request in the first one's step sees none of the 1,024 tokens that both have, after it all."""
     for router in ("dynamo_kv", "dynamo_2025", "epp_precise", "vllm_kv_aware", "prefix_affinity"):
-        known = {"caches": "events"} if router == "prefix_affinity" else {}  # the lecture's knows more
+        caches = "events" if router == "prefix_affinity" else "native"  # the lecture's knows more
         for at, seen in ((0.05, 0), (0.0999, 0), (0.1, 1024)):
             asked = workload([Ask(0.0, SYSTEM, 976, 50), Ask(at, SYSTEM, 976, 50)])
             for fast in (True, False):
                 asked_of = replace(cluster(2), fast_forward=fast)
-                rows = simulate(asked, asked_of, router, record=True, **known).routes.filter(request=1)
+                rows = simulate(asked, asked_of, router, record=True, caches=caches).routes.filter(request=1)
                 assert rows["match_tok"].max() == seen, (router, at)
 
 

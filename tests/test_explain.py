@@ -11,6 +11,7 @@ import pytest
 from fastsim import Cluster, simulate
 from fastsim.cli import main
 from fastsim.cluster.hindsight import hindsight
+from fastsim.cluster.outages import Restart
 from fastsim.cluster.routers import ROUTERS
 from fastsim.errors import InputError
 from fastsim.workloads import make
@@ -89,7 +90,7 @@ def test_hindsight_of_another_replica_is_a_run_with_that_one_request_moved():
 
 @small
 def test_hindsight_refuses_what_it_leaves_out():
-    restarting = Cluster(3, restarts=[{"replica": 0, "at_s": 1.0}])
+    restarting = Cluster(3, restarts=[Restart(0, 1.0)])
     with pytest.raises(InputError, match="hindsight: replicas that restart or join late are not allowed"):
         hindsight(WORKLOAD, restarting, np.zeros(60), [0])
     with pytest.raises(InputError, match="request = 60 is not allowed; it must be from 0 to 59"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastsim import Cluster, simulate
+from fastsim.cluster.outages import Restart
 from fastsim.cluster.step_time import StepTime
 from fastsim.cluster.stepwise import FAR_PS, Stepwise
 from fastsim.errors import InputError
@@ -26,9 +27,7 @@ OPTIONS = {
 STEP = StepTime.linear(0.01, 1e-4, 1e-3)
 SMALL = {"kv_tok": 2048, "max_batch_tok": 256, "max_seqs": 8, "step_time": STEP}
 PLAIN = Cluster(3, **SMALL)
-SHAKEN = Cluster(
-    3, **SMALL, restarts=[{"replica": 0, "at_s": 3.0, "down_s": 1.0, "told_after_s": 0.5}], joins_s=[5.0]
-)
+SHAKEN = Cluster(3, **SMALL, restarts=[Restart(0, 3.0, 1.0, 0.5)], joins_s=[5.0])
 
 
 def documents():
