@@ -160,7 +160,6 @@ def test_looping_for_ever(monkeypatch):
     assert refusal(loops).replace(at(loops, "while"), at(loops, "# here")) == f"{at(loops, '# here')} {said}"
 
 
-@small
 @pytest.mark.parametrize("where", ["attribute", "name", "text"])
 def test_what_cannot_be_compiled(where):
     def attribute(view, request):
@@ -221,7 +220,6 @@ BUSY = {
 }
 
 
-@small
 def test_a_trial_changes_nothing():
     with registered(busy, **BUSY) as tried:
         once, again = (simulate(asked(), Cluster(3), tried, routers=2).requests for _ in range(2))
