@@ -264,7 +264,7 @@ def test_evictions_reach_the_tree_as_late_as_the_view_is():
     workload = make("long_documents", requests=250, rate_rps=1.0, documents=60, seed=3)
     cluster = Cluster(2, engine="lecture")
     hits = [
-        simulate(workload, cluster, "preble", params | QUIET, view=view).summary["hit_rate"]
+        simulate(workload, cluster, "preble", params | QUIET, view=view).figures["hit_rate"]
         for params, view in (({}, "own"), ({}, "delayed(60)"), ({"notices": False}, "own"))
     ]
     assert len(set(hits)) == 3
