@@ -22,6 +22,8 @@ from tests.twins.convert import from_workload
 from tests.twins.policies.preble_forest import nodes_of
 
 PS = 10**12
+Engine = Literal["lecture", "vllm"]
+ENGINES: list[Engine] = ["lecture", "vllm"]
 STEP = StepTime.polynomial(base_s=5e-3, per_prefill_token_s=1e-4, per_pair_s=1e-8, per_context_token_s=1e-7)
 
 
@@ -45,7 +47,7 @@ class Stage:
         params: Mapping[str, Any] | None = None,
         *,
         replicas: int = 4,
-        engine: Literal["vllm", "lecture"] = "lecture",
+        engine: Engine = "lecture",
         kv_tok: int = 100_000,
         step: StepTime = STEP,
     ):

@@ -14,7 +14,7 @@ from fastsim.cluster.routers._preble_window import mean_output_tok
 from fastsim.cluster.routers.preble import OUTPUT_MEAN
 from fastsim.cluster.step_time import StepTime
 from fastsim.workloads import make
-from tests.preble_scenes import Stage, play, prompts, random_prompts
+from tests.preble_scenes import ENGINES, Stage, play, prompts, random_prompts
 
 small = pytest.mark.small
 SYSTEM, DOCUMENT, PART, OTHER = 0, 1, 2, 3
@@ -316,7 +316,7 @@ def test_the_kernel_decides_as_its_twin(router):
     for seed in range(30):
         rng = random.Random(f"{router} {seed}")
         workload = random_prompts(rng, 60)
-        engine = rng.choice(["lecture", "vllm"])
+        engine = rng.choice(ENGINES)
         kv_tok = rng.choice([6400, 16_000, 100_000])
         replicas = rng.choice([1, 2, 3, 5, 65])
         params = drawn_params(rng)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastsim.cluster.routers.preble_code import tpot_s
-from tests.preble_scenes import Stage, play, prompts, random_prompts
+from tests.preble_scenes import ENGINES, Stage, play, prompts, random_prompts
 
 small = pytest.mark.small
 SYSTEM, DOCUMENT, PART, OTHER = 0, 1, 2, 3
@@ -107,7 +107,7 @@ def test_the_kernel_decides_as_its_twin():
             "argmin_bug": rng.random() < 0.1,
             "notices": rng.random() < 0.7,
         }
-        engine = rng.choice(["lecture", "vllm"])
+        engine = rng.choice(ENGINES)
         replicas = rng.choice([1, 2, 3, 5, 65])
         scene = Stage(random_prompts(rng, 60), "preble_code", params, replicas=replicas, engine=engine)
         play(scene, rng)
